@@ -113,6 +113,25 @@ pub(crate) trait CompletionKernel: Kernel {
     fn overflows(&self) -> u64;
 
     fn operations(&self) -> OperationCounts;
+
+    /// Returns the operations and completions of a simulated kernel, for assertions.
+    #[cfg(debug_assertions)]
+    fn in_flight(&self) -> Option<InFlight> {
+        None
+    }
+}
+
+/// What a simulated kernel holds for the driver.
+#[cfg(debug_assertions)]
+#[derive(Debug, Default)]
+pub(crate) struct InFlight {
+    /// Operations that have been pushed and have not ended, other than cancellations. Sends have the address of their
+    /// bytes.
+    pub operations: Vec<(Token, Option<*const u8>)>,
+    /// Tokens of completions that the driver has not read, and of notifications that are still to be posted.
+    pub completions: Vec<Token>,
+    /// Set if completions have been dropped and the driver has not checked for it.
+    pub has_dropped: bool,
 }
 
 /// Number of operations since the start. The counts are updated once per batch, not per operation.

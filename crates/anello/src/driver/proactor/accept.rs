@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use super::Proactor;
-use super::stream::Connect;
+use super::stream::{Connect, Listener};
 use crate::driver::errors::catch_panic::log;
+use crate::driver::errors::impossible::report_impossible;
 use crate::driver::kernel::op::{Completion, Op};
 use crate::driver::kernel::token::{Kind, Token};
 use crate::driver::kernel::{CompletionKernel, Socket};
@@ -50,9 +51,12 @@ impl<K: CompletionKernel> Proactor<K> {
     #[inline(never)]
     pub(super) fn on_connect(&mut self, key: Key, completion: &Completion, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else {
-            self.metrics.late_completions += 1;
-            return;
+            return self.on_late_completion(self.streams.is_earlier(key));
         };
+        if stream.connect != Connect::InFlight {
+            let message = "invariant 8: completion of a connect that is not in flight";
+            return self.on_impossible_completion(key, message, wakes);
+        }
         stream.connect = match completion.result {
             0.. => Connect::Done,
             result => Connect::Failed(result.unsigned_abs() as u16),
@@ -71,8 +75,14 @@ impl<K: CompletionKernel> Proactor<K> {
         if listener.armed {
             self.stop_accepting(key);
         } else {
-            self.listeners.remove(key);
+            self.remove_listener(key);
         }
+    }
+
+    fn remove_listener(&mut self, key: Key) -> Option<Listener<Socket<K>>> {
+        let listener = self.listeners.remove(key)?;
+        debug_assert!(!listener.armed, "invariant 2: a listener is removed while an accept is in flight");
+        Some(listener)
     }
 
     /// Releases a listener. Connections that the kernel has already accepted for it, or accepts before the accept
@@ -103,9 +113,13 @@ impl<K: CompletionKernel> Proactor<K> {
         // A late completion may carry a socket. Take ownership of the socket first, so that it is closed on every path.
         let socket = (completion.result >= 0).then(|| self.kernel.accepted(completion.result));
         let Some(listener) = self.listeners.get_mut(key) else {
-            self.metrics.late_completions += 1;
-            return;
+            // Invariant 7: dropping the socket closes it.
+            return self.on_late_completion(self.listeners.is_earlier(key));
         };
+        if !listener.armed {
+            // A connection that is accepted twice as often as requested is served like any other.
+            report_impossible("invariant 8: completion of an accept that is not in flight");
+        }
         if !completion.has_more() {
             (listener.armed, listener.cancelling, listener.in_doubt) = (false, false, false);
         }
@@ -129,7 +143,7 @@ impl<K: CompletionKernel> Proactor<K> {
         listener.waker.wake(wakes);
         let full = listener.queue.len() >= self.limits.max_accept_queue;
         if listener.released && !listener.armed {
-            if let Some(accept_sink) = self.listeners.remove(key).and_then(|listener| listener.accept_sink) {
+            if let Some(accept_sink) = self.remove_listener(key).and_then(|listener| listener.accept_sink) {
                 accept_sink.listener_released();
                 wakes.extend(accept_sink.wakers());
             }

@@ -36,7 +36,12 @@ impl<K: CompletionKernel> Proactor<K> {
         if waits_for_writes && self.waits_without_yield > 0 {
             self.waits_without_yield -= 1;
         } else if waits_for_writes {
+            debug_assert!(
+                self.incomplete_writes >= self.queued_writes.len(),
+                "invariant 8: a queued write is complete"
+            );
             let in_flight = self.incomplete_writes - self.queued_writes.len();
+            // Turns that do not wait submit all writes, so more can be in flight.
             self.push_writes(MAX_WRITES_PER_YIELD.saturating_sub(in_flight));
             self.enter(Wait::None)?;
             if !self.kernel.has_pending_work() {

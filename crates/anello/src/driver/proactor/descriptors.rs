@@ -53,6 +53,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if !is_direct || !is_open || !stream.received.is_empty() || stream.released {
             return self.poll_read(key, buffer, waker);
         }
+        // Invariant 4: no receive into the ring is armed and no chunk is queued.
         let received = stream.reads.receive_with_fds(
             self.kernel.sockets_mut(),
             &stream.socket,

@@ -16,6 +16,7 @@ use std::num::NonZero;
 use super::stream::{Connect, HangupPoll, Received, Receiving, Sending};
 use super::{Proactor, ZeroCopySend};
 use crate::driver::errors::catch_panic::log;
+use crate::driver::errors::impossible::report_impossible;
 use crate::driver::kernel::CompletionKernel;
 use crate::driver::kernel::op::{Completion, Op};
 use crate::driver::kernel::token::{Kind, Token};
@@ -132,6 +133,11 @@ impl<K: CompletionKernel> Proactor<K> {
     /// Fails a stream that may have lost bytes. When the stream is closed, its connection is reset.
     pub(super) fn abort_incomplete(&mut self, key: Key, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
+        debug_assert_ne!(
+            stream.receiving,
+            Receiving::Ring,
+            "invariant 4: the receive of a failed stream is armed"
+        );
         let aborted = NonZero::new(libc::ECONNABORTED);
         stream.sends.error = stream.sends.error.or(aborted);
         stream.receive_error = stream.receive_error.or(aborted);
@@ -159,10 +165,13 @@ impl<K: CompletionKernel> Proactor<K> {
     #[cold]
     #[inline(never)]
     pub(super) fn on_cancel_not_found(&mut self, cancel: Key, wakes: &mut WakeQueue) {
-        if cancel.generation != self.recovery.round {
+        // Other cancellations, and those of an earlier recovery, whose targets have been cancelled again.
+        if cancel.generation == 0 || cancel.generation != self.recovery.round {
             return;
         }
-        let Some(&target) = self.recovery.targets.get(cancel.index as usize) else { return };
+        let Some(&target) = self.recovery.targets.get(cancel.index as usize) else {
+            return report_impossible("invariant 7: completion of a cancellation without a target");
+        };
         let key = target.key();
         let stream = self.streams.get(key);
         let in_doubt = match target.kind() {
@@ -179,7 +188,13 @@ impl<K: CompletionKernel> Proactor<K> {
             // A cancellation does not find an operation that the disk is performing.
             Some(Kind::File) => false,
             // If a connect or a send was in doubt, the stream has failed and sends nothing more.
-            _ => stream.is_some(),
+            Some(Kind::Connect) => stream.is_some_and(|stream| stream.connect == Connect::InFlight),
+            Some(Kind::Send) => stream.is_some_and(|stream| stream.sending == Sending::Async),
+            Some(Kind::Cancel | Kind::Wake | Kind::Message) | None => {
+                return report_impossible(
+                    "invariant 8: recovery of an operation that has no entry in a table",
+                );
+            }
         };
         if in_doubt {
             let completion = Completion { token: target, result: -libc::ECANCELED, flags: 0 };

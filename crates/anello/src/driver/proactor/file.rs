@@ -8,6 +8,7 @@
 use std::task::{Poll, Waker};
 
 use super::Proactor;
+use crate::driver::errors::impossible::report_impossible;
 use crate::driver::file::operation::{FileOperation, Memory, Transfer, lost_file_operation};
 use crate::driver::kernel::CompletionKernel;
 use crate::driver::kernel::op::Completion;
@@ -35,6 +36,8 @@ impl<K: CompletionKernel> Proactor<K> {
 
     pub(super) fn push_file(&mut self, key: Key) {
         if let Some(operation) = self.files.get_mut(key) {
+            // Invariant 20: an operation owns its memory, and the kernel uses a slot of its own table only.
+            debug_assert!(operation.result.is_none(), "invariant 2: a file operation is submitted again");
             let is_registered = self.kernel.push_file(Token::new(Kind::File, key), operation);
             self.metrics.registered_file_operations += u64::from(is_registered);
         }
@@ -69,11 +72,18 @@ impl<K: CompletionKernel> Proactor<K> {
     pub(super) fn on_file(&mut self, completion: &Completion, wakes: &mut WakeQueue) {
         let key = completion.token.key();
         let Some(operation) = self.files.get_mut(key) else {
-            self.metrics.late_completions += 1;
-            return;
+            return self.on_late_completion(self.files.is_earlier(key));
         };
+        if operation.result.is_some() {
+            // The future gets the first result.
+            return report_impossible("invariant 8: completion of a file operation that has ended");
+        }
         operation.result = Some(completion.result);
         let is_buffered_write = operation.transfer() == Transfer::BufferedWrite;
+        debug_assert!(
+            !is_buffered_write || operation.in_doubt || self.incomplete_writes > self.queued_writes.len(),
+            "invariant 8: a write completed that was not submitted"
+        );
         self.incomplete_writes -= usize::from(is_buffered_write && !operation.in_doubt);
         operation.waker.wake(wakes);
         if operation.released {

@@ -40,6 +40,8 @@
 
 mod accept;
 mod buffered_writes;
+#[cfg(debug_assertions)]
+mod check;
 mod descriptors;
 mod dropped_completions;
 mod file;
@@ -60,6 +62,7 @@ use std::task::{Poll, Waker};
 use self::receive_window::ReceiveWindow;
 use self::stream::{Connect, Listener, Source, Stream};
 use crate::driver::counters::DriverMetrics;
+use crate::driver::errors::impossible::report_impossible;
 use crate::driver::file::operation::FileOperation;
 use crate::driver::kernel::op::{Completion, Op, SendMode, Wait};
 use crate::driver::kernel::token::{Kind, Token};
@@ -156,7 +159,7 @@ impl<K: CompletionKernel> Proactor<K> {
             }
         };
         let capabilities = kernel.capabilities();
-        // Larger messages are sent directly by a system call or as zero-copy sends.
+        // Larger messages are sent directly by a system call or as zero-copy sends. With a threshold of zero, all are.
         let small_bytes =
             options.direct_send_threshold_bytes.min(zero_copy_bytes).min(MAX_SEND_BYTES).saturating_sub(1);
         let inline_sends = capabilities.inline_sends;
@@ -199,7 +202,15 @@ impl<K: CompletionKernel> Proactor<K> {
         self.kernel.push(Token::internal(Kind::Cancel), Op::Cancel { target: Token::new(kind, key) });
     }
 
-    pub fn turn(&mut self, mut wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
+    pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
+        let turned = self.take_turn(wait, wakes);
+        #[cfg(debug_assertions)]
+        self.check_sometimes();
+        turned
+    }
+
+    #[inline]
+    fn take_turn(&mut self, mut wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
         if self.receive_window.is_some() {
             wait = self.shrink_ring_before_wait(wait);
         }
@@ -301,8 +312,29 @@ impl<K: CompletionKernel> Proactor<K> {
                     self.on_cancel_not_found(key, wakes);
                 }
             }
-            None => self.metrics.late_completions += 1,
+            None => self.on_late_completion(false),
         }
+    }
+
+    /// Counts a completion for an entry that is no longer in its table. `is_earlier` is set if the entry was removed,
+    /// which is the only reason.
+    #[cold]
+    #[inline(never)]
+    fn on_late_completion(&mut self, is_earlier: bool) {
+        if !is_earlier {
+            report_impossible("invariant 7: completion of an operation that was never started");
+        }
+        self.metrics.late_completions += 1;
+    }
+
+    /// Fails a stream after a completion that none of its operations in flight can have: what has been received or sent
+    /// is unknown. Both directions return an error, and the connection is reset.
+    #[cold]
+    #[inline(never)]
+    fn on_impossible_completion(&mut self, key: Key, message: &'static str, wakes: &mut WakeQueue) {
+        report_impossible(message);
+        self.stop_receiving(key);
+        self.abort_incomplete(key, wakes);
     }
 
     pub fn release_all(&mut self) {
@@ -339,6 +371,9 @@ impl<K: CompletionKernel> Proactor<K> {
                 std::mem::forget(self.zero_copy_sends.remove(key));
             }
         }
+        debug_assert!(self.is_quiescent(), "invariant 15: shutdown ends while an entry is in a table");
+        #[cfg(debug_assertions)]
+        self.check();
         Ok(())
     }
 
@@ -419,6 +454,7 @@ impl<K: CompletionKernel> Proactor<K> {
     /// Accepts the next connection, without attaching it as a stream.
     pub fn poll_accepted(&mut self, key: Key, waker: &Waker) -> PollIo<(Socket<K>, Family)> {
         let Some(listener) = self.listeners.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        debug_assert!(!listener.released, "invariant 2: a listener is polled after its release");
         if let Some(socket) = listener.queue.pop_front() {
             return Poll::Ready(Ok((socket, listener.family)));
         }

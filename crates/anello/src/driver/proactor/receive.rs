@@ -50,6 +50,10 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         let ring_armed = !matches!(stream.receiving, Receiving::Idle | Receiving::Polling);
         if stream.direct && !ring_armed && stream.reads.readable {
+            debug_assert!(
+                stream.received.is_empty(),
+                "invariant 4: a direct read is made while a received chunk is queued"
+            );
             let sockets = self.kernel.sockets_mut();
             let chunk = stream.reads.receive(sockets, &stream.socket, &stream.sends, &self.pools)?;
             if stream.reads.state == ReadState::Eof {
@@ -105,6 +109,11 @@ impl<K: CompletionKernel> Proactor<K> {
 
     pub(super) fn start_receiving(&mut self, key: Key) {
         let Some(stream) = self.streams.get_mut(key) else { return };
+        debug_assert_eq!(stream.receiving, Receiving::Idle, "invariant 8: a second receive is armed");
+        debug_assert!(
+            !stream.released && stream.receive_error.is_none() && stream.reads.state == ReadState::Open,
+            "invariant 4: a receive is armed after a release, an error or EOF"
+        );
         let socket = &stream.socket;
         if stream.direct {
             stream.receiving = Receiving::Polling;
@@ -127,11 +136,13 @@ impl<K: CompletionKernel> Proactor<K> {
     #[cold]
     #[inline(never)]
     pub(super) fn on_hangup(&mut self, key: Key, completion: &Completion, wakes: &mut WakeQueue) {
-        let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.hangup_poll.is_in_flight())
-        else {
-            self.metrics.late_completions += 1;
-            return;
+        let Some(stream) = self.streams.get_mut(key) else {
+            return self.on_late_completion(self.streams.is_earlier(key));
         };
+        if !stream.hangup_poll.is_in_flight() {
+            let message = "invariant 8: completion of a hangup poll that is not in flight";
+            return self.on_impossible_completion(key, message, wakes);
+        }
         stream.hangup_poll = if completion.result < 0 { HangupPoll::Idle } else { HangupPoll::Fired };
         // A task may be waiting in `poll_detach`.
         stream.receive_waker.wake(wakes);
@@ -177,6 +188,10 @@ impl<K: CompletionKernel> Proactor<K> {
             && stream.receiving == Receiving::Ring
             && let Some(chunk) = self.pools.filled(id, completion.result as usize)
         {
+            debug_assert!(
+                stream.receive_error.is_none() && stream.reads.state == ReadState::Open && !stream.released,
+                "invariant 4: bytes are received after a release, an error or EOF"
+            );
             let queued_chunks = stream.received.push(chunk);
             stream.receive_waker.wake(wakes);
             self.metrics.receives += 1;
@@ -193,13 +208,17 @@ impl<K: CompletionKernel> Proactor<K> {
     #[inline(never)]
     fn on_other_receive(&mut self, completion: Completion, wakes: &mut WakeQueue) {
         let key = completion.token.key();
+        // Errors have no length.
         let length = usize::try_from(completion.result).unwrap_or(0);
         // Create the chunk first, so that its buffer is returned on every path.
         let chunk = completion.buffer().and_then(|id| self.pools.filled(id, length));
         let Some(stream) = self.streams.get_mut(key) else {
-            self.metrics.late_completions += 1;
-            return;
+            return self.on_late_completion(self.streams.is_earlier(key));
         };
+        if !stream.receiving.is_in_flight(Kind::Receive) {
+            let message = "invariant 8: completion of a receive that is not in flight";
+            return self.on_impossible_completion(key, message, wakes);
+        }
         stream.receive_waker.wake(wakes);
         if !completion.has_more() {
             stream.receiving = Receiving::Idle;
@@ -299,9 +318,12 @@ impl<K: CompletionKernel> Proactor<K> {
     #[inline(never)]
     pub(super) fn on_readable(&mut self, key: Key, completion: &Completion, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else {
-            self.metrics.late_completions += 1;
-            return;
+            return self.on_late_completion(self.streams.is_earlier(key));
         };
+        if !stream.receiving.is_in_flight(Kind::Readable) {
+            let message = "invariant 8: completion of a poll that is not in flight";
+            return self.on_impossible_completion(key, message, wakes);
+        }
         if !completion.has_more() {
             stream.receiving = Receiving::Idle;
         }

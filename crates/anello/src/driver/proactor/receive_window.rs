@@ -55,6 +55,7 @@ impl ReceiveWindow {
 
     /// Shortens a wait to the end of the window.
     pub fn limit(&self, wait: Wait, now_ns: u64) -> Wait {
+        // The window may have ended during a long turn.
         let remaining_ns = self.end_ns.saturating_sub(now_ns);
         match wait {
             Wait::For(nanoseconds) if self.limits_waits => Wait::For(nanoseconds.min(remaining_ns)),

@@ -6,10 +6,10 @@ use std::os::fd::OwnedFd;
 use std::task::{Poll, Waker, ready};
 
 use super::Proactor;
-use super::stream::{Connect, HangupPoll, Received, Receiving, Sending};
+use super::stream::{Connect, HangupPoll, Received, Receiving, Sending, Stream};
 use crate::driver::errors::catch_panic::log;
-use crate::driver::kernel::CompletionKernel;
 use crate::driver::kernel::token::Kind;
+use crate::driver::kernel::{CompletionKernel, Socket};
 use crate::driver::memory::buffer::Chunk;
 use crate::driver::memory::key::Key;
 use crate::driver::sockets::options::SocketOption;
@@ -48,6 +48,9 @@ impl<K: CompletionKernel> Proactor<K> {
                     if self.zero_copy_sends.get(send_key).is_some_and(|send| send.short_result.is_some()) =>
                 {
                     self.detach_buffer(key, send_key);
+                    if let Some(stream) = self.streams.get_mut(key) {
+                        stream.sends.queue.clear();
+                    }
                 }
                 Sending::ZeroCopy(send_key) => self.cancel(Kind::SendZeroCopy, send_key),
             }
@@ -117,8 +120,7 @@ impl<K: CompletionKernel> Proactor<K> {
             // The kernel reports an error once. The new owner of the socket would read EOF instead.
             return Poll::Ready(Err(io::Error::from_raw_os_error(errno.get())));
         }
-        let Some(mut stream) = self.streams.remove(key) else { return Poll::Ready(Err(gone())) };
-        self.kernel.detached(key);
+        let Some(mut stream) = self.remove_stream(key) else { return Poll::Ready(Err(gone())) };
         let chunks = std::iter::from_fn(|| stream.received.pop()).collect();
         let descriptor = self.kernel.sockets_mut().export(stream.socket)?.into_descriptor()?;
         Poll::Ready(Ok((descriptor, chunks)))
@@ -127,14 +129,19 @@ impl<K: CompletionKernel> Proactor<K> {
     /// Closes a released stream once the kernel uses neither its socket nor its memory.
     pub(super) fn finish(&mut self, key: Key) {
         let Some(stream) = self.streams.get_mut(key) else { return };
-        let quiescent = stream.receiving == Receiving::Idle
-            && !stream.hangup_poll.is_in_flight()
-            && stream.sending == Sending::Idle
-            && stream.connect != Connect::InFlight
-            && (stream.sends.queue.is_empty() || stream.sends.error.is_some());
-        if stream.released && quiescent {
-            self.streams.remove(key);
-            self.kernel.detached(key);
+        let has_unsent = !stream.sends.queue.is_empty() && stream.sends.error.is_none();
+        if stream.released && stream.is_idle() && !has_unsent {
+            self.remove_stream(key);
         }
+    }
+
+    fn remove_stream(&mut self, key: Key) -> Option<Stream<Socket<K>>> {
+        let stream = self.streams.remove(key)?;
+        debug_assert!(
+            stream.is_idle(),
+            "invariant 2: a stream is removed while an operation is in flight: {stream:?}"
+        );
+        self.kernel.detached(key);
+        Some(stream)
     }
 }

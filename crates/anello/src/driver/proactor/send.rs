@@ -68,8 +68,9 @@ impl<K: CompletionKernel> Proactor<K> {
         // A copy that does not fit into the smallest buffer class would be sent immediately anyway.
         let send_directly = length > CLASS_BYTES[0] || length >= self.limits.direct_send_threshold_bytes;
         if idle && send_directly && stream.is_connected() {
+            debug_assert!(stream.sends.queue.is_empty(), "invariant 3: bytes are sent before queued ones");
             let sent = self.kernel.sockets_mut().send_slices(&stream.socket, slices);
-            let count = stream.sends.sent(sent)?;
+            let count = stream.sends.sent(sent, length)?;
             if count < length {
                 return Poll::Ready(Ok(self.queue_remainder(key, cursor, count)));
             }
@@ -81,6 +82,7 @@ impl<K: CompletionKernel> Proactor<K> {
             return self.poll_send(key, &mut gathered, waker).map_ok(|()| length);
         }
         stream.sends.check_open()?;
+        // `poll_send` accepts a whole buffer, so the queue can exceed its limit.
         cursor.limit(self.limits.max_send_queue_bytes.saturating_sub(stream.sends.queue.queued_bytes()));
         let accepted = cursor.remaining_bytes();
         self.confirm_without_sleeping |= stream.is_unconfirmed();
@@ -102,6 +104,7 @@ impl<K: CompletionKernel> Proactor<K> {
     fn queue_remainder(&mut self, key: Key, mut cursor: IoSliceCursor<'_>, sent_bytes: usize) -> usize {
         self.metrics.short_sends += 1;
         let Some(stream) = self.streams.get_mut(key) else { return sent_bytes };
+        debug_assert!(stream.sends.queue.is_empty(), "invariant 3: bytes were sent before queued ones");
         cursor.advance(sent_bytes);
         cursor.limit(self.limits.max_send_queue_bytes);
         let accepted = sent_bytes + cursor.remaining_bytes();
@@ -118,8 +121,9 @@ impl<K: CompletionKernel> Proactor<K> {
             && stream.is_connected()
             && stream.sends.error.is_none()
         {
+            debug_assert!(stream.sends.queue.is_empty(), "invariant 3: bytes are sent before queued ones");
             let sent = self.kernel.sockets_mut().send_more(&stream.socket, data);
-            let count = stream.sends.sent(sent)?;
+            let count = stream.sends.sent(sent, data.len())?;
             if count == 0 && !data.is_empty() {
                 let slices = [IoSlice::new(data)];
                 return Poll::Ready(Ok(self.queue_remainder(key, IoSliceCursor::new(&slices), 0)));
@@ -172,14 +176,13 @@ impl<K: CompletionKernel> Proactor<K> {
 
     #[inline(never)]
     pub(super) fn on_writable(&mut self, key: Key, wakes: &mut WakeQueue) {
-        let Some(stream) = self
-            .streams
-            .get_mut(key)
-            .filter(|stream| matches!(stream.sending, Sending::Polling | Sending::PollInDoubt))
-        else {
-            self.metrics.late_completions += 1;
-            return;
+        let Some(stream) = self.streams.get_mut(key) else {
+            return self.on_late_completion(self.streams.is_earlier(key));
         };
+        if !matches!(stream.sending, Sending::Polling | Sending::PollInDoubt) {
+            let message = "invariant 8: completion of a poll for writability that is not in flight";
+            return self.on_impossible_completion(key, message, wakes);
+        }
         // If the poll failed, the next send reports the error.
         stream.sending = Sending::Idle;
         self.after_send(key, false, wakes);
@@ -199,6 +202,7 @@ impl<K: CompletionKernel> Proactor<K> {
     #[inline(never)]
     pub(super) fn start_sending(&mut self, key: Key) -> io::Result<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Err(gone()) };
+        debug_assert_eq!(stream.sending, Sending::Idle, "invariant 3: a second send is started");
         let mut would_block = false;
         while let Some(pending) = stream.sends.queue.pending() {
             let length = pending.len();
@@ -220,11 +224,11 @@ impl<K: CompletionKernel> Proactor<K> {
                 return Ok(());
             }
             let sent = self.kernel.sockets_mut().send(&stream.socket, pending);
-            let count = stream.sends.sent(sent)?;
+            let count = stream.sends.sent(sent, length)?;
             would_block = count < length;
             if count > 0 {
                 self.metrics.count_send(!would_block);
-                stream.sends.queue.mark_sent(count);
+                stream.sends.queue.mark_sent(count)?;
             }
             if would_block {
                 stream.sends.queue.shrink_front();
@@ -237,6 +241,8 @@ impl<K: CompletionKernel> Proactor<K> {
     pub(super) fn submit_send(&mut self, key: Key, mode: SendMode) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let Some(pending) = stream.sends.queue.pending() else { return };
+        debug_assert_eq!(stream.sending, Sending::Idle, "invariant 3: a second send is submitted");
+        debug_assert!(stream.sends.error.is_none(), "invariant 3: a send is submitted after an error");
         // The kernel truncates longer sends, so these need a completion with the number of bytes sent.
         let exceeds_max = pending.len() > MAX_SEND_BYTES;
         let mode = if exceeds_max && mode == SendMode::Inline { SendMode::Async } else { mode };
@@ -276,14 +282,14 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(&mut ZeroCopySend { stream: key, ref mut short_result, ref memory }) =
             self.zero_copy_sends.get_mut(send_key)
         else {
-            self.metrics.late_completions += 1;
-            return;
+            return self.on_late_completion(self.zero_copy_sends.is_earlier(send_key));
         };
         if !completion.has_more() {
             // The last completion: either the result of a send that failed immediately, or the notification that the
             // memory is no longer in use.
             let is_detached = memory.is_some();
             let is_result_lost = completion.is_notification() && !is_detached && short_result.is_none();
+            // The notification of a send that has a result carries no result of its own.
             let result = short_result.filter(|_| completion.is_notification()).unwrap_or(completion.result);
             self.zero_copy_sends.remove(send_key);
             if is_result_lost {
@@ -296,6 +302,10 @@ impl<K: CompletionKernel> Proactor<K> {
             return;
         }
         let Some(stream) = self.streams.get_mut(key) else { return };
+        if memory.is_some() || short_result.is_some() {
+            let message = "invariant 8: second result of a zero-copy send";
+            return self.on_impossible_completion(key, message, wakes);
+        }
         let pending_bytes = stream.sends.queue.pending().map_or(0, <[u8]>::len);
         let is_complete = usize::try_from(completion.result) == Ok(pending_bytes);
         if !is_complete && stream.sends.error.is_none() {
@@ -311,8 +321,14 @@ impl<K: CompletionKernel> Proactor<K> {
     /// send again.
     pub(super) fn detach_buffer(&mut self, key: Key, send_key: Key) {
         let Some(stream) = self.streams.get_mut(key) else { return };
+        debug_assert_eq!(
+            stream.sending,
+            Sending::ZeroCopy(send_key),
+            "invariant 3: the front of the send queue moves to a send to which it does not belong"
+        );
         stream.sending = Sending::Idle;
         if let Some(send) = self.zero_copy_sends.get_mut(send_key) {
+            debug_assert!(send.memory.is_none(), "invariant 1: memory that the kernel may read is dropped");
             send.memory = stream.sends.queue.take_front();
         }
     }
@@ -321,16 +337,23 @@ impl<K: CompletionKernel> Proactor<K> {
     #[inline(never)]
     pub(super) fn on_send(&mut self, key: Key, result: i32, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else {
-            self.metrics.late_completions += 1;
-            return;
+            return self.on_late_completion(self.streams.is_earlier(key));
         };
+        if !matches!(stream.sending, Sending::Inline(_) | Sending::Async | Sending::ZeroCopy(_)) {
+            let message = "invariant 8: completion of a send that is not in flight";
+            return self.on_impossible_completion(key, message, wakes);
+        }
         let previous = std::mem::replace(&mut stream.sending, Sending::Idle);
         let mut retry_async = matches!(previous, Sending::Inline(_));
         match result {
             0.. => {
                 let is_complete =
                     stream.sends.queue.pending().is_none_or(|pending| pending.len() <= result as usize);
-                stream.sends.queue.mark_sent(result as usize);
+                if stream.sends.queue.mark_sent(result as usize).is_err() {
+                    let message = "invariant 3: a send has sent more bytes than were queued";
+                    self.on_impossible_completion(key, message, wakes);
+                    return self.after_send(key, false, wakes);
+                }
                 let waits = matches!(previous, Sending::Async | Sending::ZeroCopy(_));
                 stream.sends.may_have_lost_error = waits && !is_complete;
                 self.metrics.count_send(is_complete);
@@ -359,6 +382,11 @@ impl<K: CompletionKernel> Proactor<K> {
     #[inline(never)]
     pub(super) fn after_send(&mut self, key: Key, retry_async: bool, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
+        debug_assert_eq!(
+            stream.sending,
+            Sending::Idle,
+            "invariant 3: the send queue continues during a send"
+        );
         if stream.sends.error.is_some() {
             stream.sends.queue.clear();
         } else if retry_async && !stream.sends.queue.is_empty() {
@@ -387,6 +415,10 @@ impl<K: CompletionKernel> Proactor<K> {
         // While these sends are confirmed, new ones are added to the scratch list.
         let mut confirming =
             std::mem::replace(&mut self.unconfirmed_sends, std::mem::take(&mut self.unconfirmed_scratch));
+        debug_assert!(
+            confirming.is_sorted_by(|(_, index), (_, next)| next.wrapping_sub(*index).cast_signed() > 0),
+            "invariant 6: sends are not in the order of their submission"
+        );
         // In nearly all cases, all sends have been consumed.
         let mut consumed = confirming.len();
         if !self.kernel.consumed(last) {
@@ -415,5 +447,64 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         confirming.clear();
         self.unconfirmed_scratch = confirming;
+    }
+}
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use super::*;
+    use crate::driver::kernel::Kernel;
+    use crate::driver::kernel::op::Wait;
+    use crate::driver::settings::options::DriverOptions;
+    use crate::driver::settings::sim_options::SimOptions;
+    use crate::driver::sim::{SimCompletion, SimNetwork};
+
+    /// Returns a proactor and a stream whose send waits for room in the socket buffer, which has eight bytes.
+    fn sending() -> (Proactor<SimCompletion>, Key) {
+        let (sim, options) = (SimOptions::new(1).socket_buffer_bytes(8), DriverOptions::default());
+        let mut kernel = SimCompletion::new(SimNetwork::new(&sim), &sim, &options);
+        let (near, far) = kernel.sockets_mut().pair_unix().unwrap();
+        let mut proactor = Proactor::new(kernel, &options);
+        let key = proactor.attach(near, Family::Unix, false).unwrap();
+        proactor.attach(far, Family::Unix, false).unwrap();
+        let mut outgoing = Some(SendBuf::Vec(vec![7; 20]));
+        assert!(proactor.poll_send(key, &mut outgoing, Waker::noop()).is_ready());
+        (0..3).for_each(|_| proactor.turn(Wait::None, &mut WakeQueue::default()).unwrap());
+        assert_eq!(proactor.streams.get(key).unwrap().sending, Sending::Async);
+        (proactor, key)
+    }
+
+    fn complete(proactor: &mut Proactor<SimCompletion>, token: Token, result: i32) {
+        let completion = Completion { token, result, flags: 0 };
+        proactor.dispatch(&completion, &mut WakeQueue::default());
+    }
+
+    /// Both directions fail. In debug builds, the assertion fails first.
+    #[test]
+    #[cfg_attr(debug_assertions, should_panic(expected = "invariant 3"))]
+    fn more_sent_bytes_than_queued_fail_the_stream() {
+        let (mut proactor, key) = sending();
+        complete(&mut proactor, Token::new(Kind::Send, key), 21);
+        let mut received = None;
+        assert!(matches!(proactor.poll_receive(key, &mut received, Waker::noop()), Poll::Ready(Err(_))));
+        let mut outgoing = Some(SendBuf::Vec(vec![7]));
+        assert!(matches!(proactor.poll_send(key, &mut outgoing, Waker::noop()), Poll::Ready(Err(_))));
+    }
+
+    #[test]
+    #[cfg_attr(debug_assertions, should_panic(expected = "invariant 8"))]
+    fn second_completion_of_a_poll_fails_the_stream() {
+        let (mut proactor, key) = sending();
+        complete(&mut proactor, Token::new(Kind::Writable, key), 0);
+        let mut received = None;
+        assert!(matches!(proactor.poll_receive(key, &mut received, Waker::noop()), Poll::Ready(Err(_))));
+    }
+
+    #[test]
+    #[cfg_attr(debug_assertions, should_panic(expected = "invariant 7"))]
+    fn completion_of_an_unknown_operation_is_counted() {
+        let (mut proactor, key) = sending();
+        complete(&mut proactor, Token::new(Kind::Send, Key { index: key.index + 100, ..key }), 0);
+        assert_eq!(proactor.metrics().late_completions, 1);
     }
 }

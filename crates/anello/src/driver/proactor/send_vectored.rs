@@ -27,15 +27,14 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         if stream.sending != Sending::Idle {
             self.confirm_without_sleeping |= stream.is_unconfirmed();
-            stream.sends.queue.queue_unsent(outgoing, 0, &self.pools);
-            return Poll::Ready(Ok(()));
+            return Poll::Ready(stream.sends.queue.queue_unsent(outgoing, 0, &self.pools));
         }
         let zero_copy = outgoing.iter().any(|buffer| buffer.len() >= self.zero_copy_bytes)
             && self.capabilities.zero_copy
             && stream.family == Family::Internet
             && self.kernel.zero_copy_pays(&stream.socket);
         if zero_copy || !stream.is_connected() {
-            stream.sends.queue.queue_unsent(outgoing, 0, &self.pools);
+            stream.sends.queue.queue_unsent(outgoing, 0, &self.pools)?;
             return Poll::Ready(self.start_sending(key));
         }
         if outgoing.len() <= 1 {
@@ -51,12 +50,12 @@ impl<K: CompletionKernel> Proactor<K> {
         let first = &slices[..slices.len().min(MAX_IO_SLICES)];
         let first_bytes = first.iter().map(|slice| slice.len()).sum();
         let sent = self.kernel.sockets_mut().send_slices(&stream.socket, first);
-        let count = stream.sends.sent(sent)?;
+        let count = stream.sends.sent(sent, first_bytes)?;
         self.metrics.count_send(count == first_bytes);
         if count == length {
             return Poll::Ready(Ok(()));
         }
-        stream.sends.queue.queue_unsent(outgoing, count, &self.pools);
+        stream.sends.queue.queue_unsent(outgoing, count, &self.pools)?;
         if count == first_bytes {
             return Poll::Ready(self.start_sending(key));
         }

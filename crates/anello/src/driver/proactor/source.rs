@@ -7,6 +7,7 @@ use std::task::{Poll, Waker};
 
 use super::Proactor;
 use super::stream::{Source, SourcePoll};
+use crate::driver::errors::impossible::report_impossible;
 use crate::driver::kernel::op::{Completion, Op};
 use crate::driver::kernel::token::{Kind, Token};
 use crate::driver::kernel::{CompletionKernel, Socket};
@@ -85,9 +86,12 @@ impl<K: CompletionKernel> Proactor<K> {
     pub(super) fn on_source(&mut self, completion: &Completion, wakes: &mut WakeQueue) {
         let (key, direction) = completion.token.source_key();
         let Some(source) = self.sources.get_mut(key) else {
-            self.metrics.late_completions += 1;
-            return;
+            return self.on_late_completion(self.sources.is_earlier(key));
         };
+        if source.polls[direction as usize] == SourcePoll::Idle {
+            // The tasks that wait for the source get the event, and find out by a call what it means.
+            report_impossible("invariant 8: completion of a poll that is not in flight");
+        }
         match u32::try_from(completion.result) {
             Ok(mut events) => {
                 // io_uring reports urgent data at every wake-up, even if there is none.
@@ -122,6 +126,7 @@ impl<K: CompletionKernel> Proactor<K> {
     /// Removes a released source once none of its polls is in flight.
     fn finish_source(&mut self, key: Key) {
         if self.sources.get(key).is_some_and(|source| source.released && source.is_idle()) {
+            // Invariant 2: none of its polls is in flight.
             self.sources.remove(key);
             self.kernel.source_removed(key);
         }

@@ -73,6 +73,14 @@ impl<S> Stream<S> {
         }
     }
 
+    /// Returns `true` if no operation is in flight.
+    pub fn is_idle(&self) -> bool {
+        self.receiving == Receiving::Idle
+            && !self.hangup_poll.is_in_flight()
+            && self.sending == Sending::Idle
+            && self.connect != Connect::InFlight
+    }
+
     #[inline]
     pub fn is_unconfirmed(&self) -> bool {
         matches!(self.sending, Sending::Inline(_))
@@ -97,6 +105,18 @@ pub(super) enum Receiving {
     /// An operation of the given kind that may have ended: its final completion may be among those that were dropped. A
     /// cancellation is in flight to determine whether it has. Operations armed later are not affected.
     InDoubt(Kind),
+}
+
+impl Receiving {
+    /// Returns `true` if an operation of the given kind is in flight.
+    pub fn is_in_flight(self, kind: Kind) -> bool {
+        match self {
+            Self::Idle => false,
+            Self::Ring => kind == Kind::Receive,
+            Self::Polling => kind == Kind::Readable,
+            Self::Cancelling(other) | Self::InDoubt(other) => kind == other,
+        }
+    }
 }
 
 /// State of the hangup poll, on kernels where a receive can miss a connection reset.
@@ -191,11 +211,25 @@ impl Received {
 
     #[inline]
     pub fn is_empty(&self) -> bool {
+        debug_assert!(
+            self.front.is_some() || self.queued.is_empty(),
+            "invariant 4: a received chunk is queued behind none"
+        );
         self.front.is_none()
+    }
+
+    /// Returns the number of chunks.
+    #[cfg(debug_assertions)]
+    pub fn count(&self) -> usize {
+        self.front.iter().chain(&self.queued).count()
     }
 
     /// Puts back the remaining bytes of the chunk that was popped last.
     pub fn unpop(&mut self, chunk: Chunk) {
+        debug_assert!(
+            !chunk.is_empty(),
+            "invariant 4: a chunk without bytes is queued, which a receive takes for EOF"
+        );
         if let Some(front) = self.front.replace(chunk) {
             self.queued.push_front(front);
         }

@@ -14,7 +14,7 @@ use crate::driver::stream::accepted::AcceptSink;
 use crate::driver::wake::queue::{PollIo, WakeQueue, WakerSlot};
 
 /// Maximum number of connections accepted in one turn.
-const MAX_ACCEPT_BATCH: u32 = 64;
+pub(super) const MAX_ACCEPT_BATCH: u32 = 64;
 
 impl<K: ReadinessKernel> Reactor<K> {
     pub fn listener(&self, key: Key) -> Option<&Socket<K>> {
@@ -70,17 +70,19 @@ impl<K: ReadinessKernel> Reactor<K> {
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
-        listener.waker.wait(waker);
         if !listener.is_watched {
             self.kernel.watch_listener(&listener.socket, Token::new(Kind::Accept, key))?;
             listener.is_watched = true;
         }
+        listener.waker.wait(waker);
         Poll::Pending
     }
 
     #[inline(never)]
     pub(super) fn on_pending_connections(&mut self, key: Key, wakes: &mut WakeQueue) {
-        let Some(listener) = self.listeners.get_mut(key) else { return };
+        let Some(listener) = self.listeners.get_mut(key) else {
+            return self.on_late_event(self.listeners.is_earlier(key));
+        };
         if !listener.waker.is_waiting() {
             listener.is_watched = false;
             if let Err(error) = self.kernel.unwatch(&listener.socket) {

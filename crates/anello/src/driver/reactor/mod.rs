@@ -23,6 +23,8 @@
 //!   `deferred_streams`.
 
 mod accept;
+#[cfg(debug_assertions)]
+mod check;
 mod descriptors;
 mod readiness;
 mod send;
@@ -40,6 +42,7 @@ use std::task::{Poll, Waker, ready};
 
 use self::stored::Stored;
 use crate::driver::counters::DriverMetrics;
+use crate::driver::errors::impossible::report_impossible;
 use crate::driver::kernel::op::Wait;
 use crate::driver::kernel::token::{Kind, Token};
 use crate::driver::kernel::{Edge, ReadinessKernel, Socket};
@@ -128,6 +131,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             pools: Pools::new(None),
             // With a limit of zero, no bytes would ever be accepted.
             max_send_queue_bytes: options.max_send_queue_bytes.max(1),
+            // With a threshold of zero, no message is deferred.
             deferred_bytes: options.direct_send_threshold_bytes.saturating_sub(1).min(DEFERRED_BYTES),
             deferred_send_threshold_edges: options.testing.deferred_send_threshold_edges,
             deferring_sends: options.testing.deferred_send_threshold_edges == 0,
@@ -201,7 +205,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         stream.released = true;
         stream.receive_waker = WakerSlot::default();
         stream.sends.waker = WakerSlot::default();
-        // Send deferred messages. After the release, no caller remains to receive an error.
+        // Send deferred messages. After the release, no caller remains to receive an error, which clears the queue.
         stream.send_pending(self.kernel.sockets_mut(), &mut self.metrics).ok();
         let has_unsent = !stream.sends.queue.is_empty() && !stream.connecting;
         if !has_unsent {
@@ -217,7 +221,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             self.stored.remove(&key);
         }
         if stream.may_be_shared {
-            // After the release, no caller remains to receive an error.
+            // Fails if another owner of the socket has removed it.
             self.kernel.unwatch(&stream.socket).ok();
         }
     }
@@ -227,6 +231,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         if let Some(errno) = self.stored.get(&key).and_then(|stored| stored.error) {
             return Poll::Ready(Err(io::Error::from_raw_os_error(errno)));
         }
+        // Usually, nothing is stored.
         let stored = self.take_stored(key).unwrap_or_default();
         let Some(stream) = self.streams.remove(key) else { return Poll::Ready(Err(gone())) };
         let socket = self
@@ -262,6 +267,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             return Poll::Pending;
         };
         if stream.reads.state == ReadState::Open {
+            debug_assert!(!chunk.is_empty(), "invariant 9: a receive without bytes is not EOF");
             self.metrics.receives += 1;
             store_chunk(received, chunk);
         }
@@ -312,6 +318,14 @@ impl<K: ReadinessKernel> Reactor<K> {
     // ---- Turn ----------------------------------------------------------------------------------------------------
 
     pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
+        let turned = self.take_turn(wait, wakes);
+        #[cfg(debug_assertions)]
+        self.check_sometimes();
+        turned
+    }
+
+    #[inline]
+    fn take_turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
         self.metrics.turns += 1;
         self.flush_deferred(wakes);
         self.kernel.wait(if wakes.has_work() { Wait::None } else { wait })?;
@@ -324,7 +338,7 @@ impl<K: ReadinessKernel> Reactor<K> {
                 Some(Kind::Accept) => self.on_pending_connections(key, wakes),
                 Some(Kind::Source) => self.on_source(key, edge, wakes),
                 Some(Kind::Wake) => wakes.mark_notified(),
-                _ => {}
+                _ => self.on_late_event(false),
             }
         }
         self.metrics.completions += edges as u64;
@@ -341,11 +355,21 @@ impl<K: ReadinessKernel> Reactor<K> {
         !self.deferred_streams.is_empty()
     }
 
+    /// Counts an event for an entry that is no longer in its table. `is_earlier` is set if the entry was removed, which
+    /// is the only reason.
+    #[cold]
+    #[inline(never)]
+    fn on_late_event(&mut self, is_earlier: bool) {
+        if !is_earlier {
+            report_impossible("invariant 7: event on a descriptor that was never watched");
+        }
+        self.metrics.late_completions += 1;
+    }
+
     #[inline]
     fn on_edge(&mut self, key: Key, edge: Edge, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else {
-            self.metrics.late_completions += 1;
-            return;
+            return self.on_late_event(self.streams.is_earlier(key));
         };
         if edge.readable || edge.hung_up {
             stream.reads.readable = true;
@@ -363,7 +387,9 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     pub fn release_all(&mut self) {
-        self.listeners = Table::new();
+        for key in self.listeners.keys() {
+            self.release_listener(key);
+        }
         for key in self.streams.keys() {
             self.release(key);
         }
@@ -374,6 +400,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         self.listeners = Table::new();
         self.streams = Table::new();
         self.stored.clear();
+        debug_assert_eq!(self.sources.len(), 0, "invariant 15: shutdown ends while a source is in its table");
         Ok(())
     }
 

@@ -40,9 +40,9 @@ impl<K: ReadinessKernel> Reactor<K> {
         // Usually, the whole buffer is sent in place and is never queued.
         let data = queued.as_slice();
         let sent = self.kernel.sockets_mut().send(&stream.socket, data);
-        match stream.sends.sent(sent)? {
+        match stream.sends.sent(sent, data.len())? {
             count if count == data.len() => self.metrics.sends += 1,
-            count => stream.queue_remainder(queued, count, &mut self.metrics),
+            count => stream.queue_remainder(queued, count, &mut self.metrics)?,
         }
         Poll::Ready(Ok(()))
     }
@@ -54,7 +54,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             && stream.sends.error.is_none()
         {
             let sent = self.kernel.sockets_mut().send_more(&stream.socket, data);
-            let count = stream.sends.sent(sent)?;
+            let count = stream.sends.sent(sent, data.len())?;
             stream.writable = count == data.len();
             if count > 0 || data.is_empty() {
                 self.metrics.count_send(stream.writable);
@@ -79,7 +79,7 @@ impl<K: ReadinessKernel> Reactor<K> {
                 return self.poll_send(key, &mut gathered, waker).map_ok(|()| length);
             }
             let sent = self.kernel.sockets_mut().send_slices(&stream.socket, slices);
-            written = stream.sends.sent(sent)?;
+            written = stream.sends.sent(sent, length)?;
             stream.writable = written == length;
             self.metrics.count_send(stream.writable);
             if stream.writable {
@@ -89,6 +89,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             stream.sends.check_open()?;
         }
         cursor.advance(written);
+        // `poll_send` accepts a whole buffer, so the queue can exceed its limit.
         cursor.limit(self.max_send_queue_bytes.saturating_sub(stream.sends.queue.queued_bytes()));
         let accepted = cursor.remaining_bytes();
         if written + accepted == 0 {
@@ -139,7 +140,13 @@ impl<K: ReadinessKernel> Reactor<K> {
         let mut deferred_streams = std::mem::take(&mut self.deferred_streams);
         for key in deferred_streams.drain(..) {
             let Some(stream) = self.streams.get_mut(key) else { continue };
-            let Some(data) = stream.sends.queue.pending().filter(|_| stream.writable) else { continue };
+            let Some(data) = stream.sends.queue.pending().filter(|_| stream.writable) else {
+                if stream.sends.queue.is_empty() {
+                    // A shutdown or a flush has sent the message. The task that waits can be another one.
+                    stream.sends.waker.wake(wakes);
+                }
+                continue;
+            };
             let length = data.len();
             let result = self.kernel.sockets_mut().send(&stream.socket, data);
             let is_whole = matches!(result, Ok(count) if count == length);
@@ -147,6 +154,10 @@ impl<K: ReadinessKernel> Reactor<K> {
                 // Fast path for nearly all messages.
                 self.metrics.sends += 1;
                 stream.sends.queue.mark_all_sent();
+                debug_assert!(
+                    !stream.released && stream.sends.write_side != WriteSide::ShutdownQueued,
+                    "invariant 18: a message is deferred after a release or a shutdown, which send everything first"
+                );
                 stream.sends.waker.wake(wakes);
             } else {
                 let result = stream.record_send(result, length, &mut self.metrics);
@@ -194,8 +205,8 @@ impl<S> Stream<S> {
         length: usize,
         metrics: &mut DriverMetrics,
     ) -> io::Result<()> {
-        let count = self.sends.sent(result)?;
-        self.sends.queue.mark_sent(count);
+        let count = self.sends.sent(result, length)?;
+        self.sends.queue.mark_sent(count)?;
         metrics.count_send(count == length);
         if count < length {
             // A short send means that the socket buffer is full.
@@ -207,11 +218,18 @@ impl<S> Stream<S> {
 
     /// Queues the bytes of a buffer that the first send left unsent, because the socket buffer is full.
     #[cold]
-    fn queue_remainder(&mut self, outgoing: Queued, sent_bytes: usize, metrics: &mut DriverMetrics) {
+    fn queue_remainder(
+        &mut self,
+        outgoing: Queued,
+        sent_bytes: usize,
+        metrics: &mut DriverMetrics,
+    ) -> io::Result<()> {
+        debug_assert!(self.sends.queue.is_empty(), "invariant 3: bytes were sent before queued ones");
         metrics.short_sends += 1;
         self.writable = false;
         self.sends.queue.push(outgoing);
-        self.sends.queue.mark_sent(sent_bytes);
+        self.sends.queue.mark_sent(sent_bytes)?;
         self.sends.queue.shrink_front();
+        Ok(())
     }
 }

@@ -22,8 +22,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             return Poll::Pending;
         }
         if !stream.writable || !stream.sends.queue.is_empty() {
-            stream.sends.queue.queue_unsent(outgoing, 0, &self.pools);
-            return Poll::Ready(Ok(()));
+            return Poll::Ready(stream.sends.queue.queue_unsent(outgoing, 0, &self.pools));
         }
         if outgoing.len() <= 1 {
             return self.poll_send(key, &mut outgoing.pop(), waker);
@@ -38,13 +37,13 @@ impl<K: ReadinessKernel> Reactor<K> {
         let first = &slices[..slices.len().min(MAX_IO_SLICES)];
         let first_bytes = first.iter().map(|slice| slice.len()).sum();
         let sent = self.kernel.sockets_mut().send_slices(&stream.socket, first);
-        let count = stream.sends.sent(sent)?;
+        let count = stream.sends.sent(sent, first_bytes)?;
         stream.writable = count == first_bytes;
         self.metrics.count_send(stream.writable);
         if count == length {
             return Poll::Ready(Ok(()));
         }
-        stream.sends.queue.queue_unsent(outgoing, count, &self.pools);
+        stream.sends.queue.queue_unsent(outgoing, count, &self.pools)?;
         if stream.writable {
             stream.send_pending(self.kernel.sockets_mut(), &mut self.metrics)?;
         } else {

@@ -81,7 +81,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     pub(super) fn on_source(&mut self, key: Key, edge: Edge, wakes: &mut WakeQueue) {
         match self.sources.get_mut(key) {
             Some(source) => source.readiness.on_event(edge.events, wakes),
-            None => self.metrics.late_completions += 1,
+            None => self.on_late_event(self.sources.is_earlier(key)),
         }
     }
 }

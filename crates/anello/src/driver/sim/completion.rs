@@ -20,6 +20,8 @@ use super::network::{Network, deadlock_error};
 use super::operation::{Memory, Operation, Request, Step, is_broken};
 use super::socket::SimSocket;
 use super::sockets::SimNetwork;
+#[cfg(debug_assertions)]
+use crate::driver::kernel::InFlight;
 use crate::driver::kernel::op::{Completion, Op, SendMode, Wait};
 use crate::driver::kernel::token::{Kind, Token};
 use crate::driver::kernel::{Capabilities, CompletionKernel, Kernel, OperationCounts};
@@ -549,5 +551,27 @@ impl CompletionKernel for SimCompletion {
 
     fn operations(&self) -> OperationCounts {
         self.operations
+    }
+
+    #[cfg(debug_assertions)]
+    fn in_flight(&self) -> Option<InFlight> {
+        let submitted = self.submissions.iter().filter_map(|submission| match submission {
+            Submission::Operation(operation) => Some(operation),
+            Submission::Cancel { .. } => None,
+        });
+        let operations = submitted.chain(self.in_flight.values()).map(|operation| match &operation.request {
+            Request::Send { memory, .. } => (operation.token, Some(memory.data)),
+            _ => (operation.token, None),
+        });
+        let notifications = self.later.values().filter_map(|later| match later {
+            Later::Notification { token, .. } => Some(*token),
+            Later::Stray(_) => None,
+        });
+        let unread = self.posted.iter().chain(&self.overflow).map(|completion| completion.token);
+        Some(InFlight {
+            operations: operations.collect(),
+            completions: unread.chain(notifications).collect(),
+            has_dropped: self.dropped,
+        })
     }
 }

@@ -154,6 +154,32 @@ impl Readiness {
         &mut self.directions[direction as usize].poll_waker
     }
 
+    /// Checks that no task waits for what is ready, and that each future waits once.
+    #[cfg(debug_assertions)]
+    pub fn check(&self) {
+        for direction in Direction::ALL {
+            let state = &self.directions[direction as usize];
+            assert!(
+                state.ready.is_empty() || !self.is_waiting(direction),
+                "invariant 9: a task waits for a source that is ready"
+            );
+            let mut tickets: Vec<_> = state.more_futures.iter().map(|(ticket, _)| *ticket).collect();
+            tickets.extend(state.future_waker.is_waiting().then_some(state.owner));
+            tickets.sort_unstable();
+            assert!(
+                !tickets.contains(&0) && tickets.windows(2).all(|pair| pair[0] != pair[1]),
+                "a future waits twice for a source, or without a ticket: {tickets:?}"
+            );
+        }
+    }
+
+    /// Returns `true` if a task waits for a direction.
+    #[cfg(debug_assertions)]
+    pub fn is_waiting(&self, direction: Direction) -> bool {
+        let state = &self.directions[direction as usize];
+        state.poll_waker.is_waiting() || state.future_waker.is_waiting() || !state.more_futures.is_empty()
+    }
+
     /// Removes the wakers of a future.
     pub fn leave(&mut self, ticket: Ticket) {
         for state in &mut self.directions {

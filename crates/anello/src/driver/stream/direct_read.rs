@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use super::send_side::SendSide;
 use crate::driver::counters::DriverMetrics;
+use crate::driver::errors::impossible::report_impossible;
 use crate::driver::memory::buffer::{CLASS_BYTES, Chunk, Pools};
 use crate::driver::sockets::{Family, Sockets};
 
@@ -119,7 +120,15 @@ impl DirectRead {
                 self.state = ReadState::Eof;
                 Ok(Some(0))
             }
+            Ok(count) if count > length => {
+                // The length of the chunk would exceed its buffer.
+                report_impossible(
+                    "invariant 1: a receive call has received more bytes than its buffer holds",
+                );
+                Err(io::Error::from_raw_os_error(libc::EIO))
+            }
             Ok(count) => {
+                // Invariant 9: nothing but a short read or `EAGAIN` clears `readable`.
                 self.readable = count == length || self.may_hold_messages || self.short_read_is_inconclusive;
                 Ok(Some(count))
             }
@@ -129,6 +138,17 @@ impl DirectRead {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Checks that a socket at EOF, or with stored bytes, stays readable: the reactor then does not wait for an event.
+    #[cfg(debug_assertions)]
+    pub fn check(&self) {
+        assert!(
+            self.readable || self.state == ReadState::Open,
+            "invariant 9: a stream that is {:?} is not readable",
+            self.state
+        );
+        assert!(usize::from(self.class) < CLASS_BYTES.len(), "invariant 5: a size class does not exist");
     }
 
     /// Adapts the class to the size of a read.

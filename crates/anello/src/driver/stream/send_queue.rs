@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::ops::Deref;
 use std::rc::Rc;
 
@@ -256,7 +256,11 @@ pub(crate) struct SendQueue {
 impl SendQueue {
     #[inline]
     pub fn is_empty(&self) -> bool {
-        debug_assert_eq!(self.queued_bytes == 0, self.front.is_none());
+        debug_assert_eq!(
+            self.queued_bytes == 0,
+            self.front.is_none(),
+            "invariant 3: the number of queued bytes does not belong to the front of the send queue"
+        );
         self.queued_bytes == 0
     }
 
@@ -301,8 +305,19 @@ impl SendQueue {
 
     /// Adds the buffers of a vectored send, of which `sent_bytes` bytes have already been sent. Buffers that have been
     /// sent completely stay in `outgoing`. If bytes have been sent, the queue must be empty.
-    pub fn queue_unsent(&mut self, outgoing: &mut Vec<SendBuf>, mut sent_bytes: usize, pools: &Rc<Pools>) {
-        debug_assert!(sent_bytes == 0 || self.is_empty());
+    ///
+    /// # Errors
+    /// The same as those of [`mark_sent`](Self::mark_sent).
+    pub fn queue_unsent(
+        &mut self,
+        outgoing: &mut Vec<SendBuf>,
+        mut sent_bytes: usize,
+        pools: &Rc<Pools>,
+    ) -> io::Result<()> {
+        debug_assert!(
+            sent_bytes == 0 || self.is_empty(),
+            "invariant 3: bytes were sent before those at the front of the send queue"
+        );
         let is_sent = |buffer: &&SendBuf| match sent_bytes.checked_sub(buffer.len()) {
             Some(rest) => {
                 sent_bytes = rest;
@@ -314,16 +329,14 @@ impl SendQueue {
         for buffer in outgoing.drain(sent_count..) {
             self.queue(Queued(buffer), pools);
         }
-        if sent_bytes > 0 {
-            self.mark_sent(sent_bytes);
-        }
+        self.mark_sent(sent_bytes)
     }
 
     /// Moves a buffer into the empty queue, to be sent later, if it has 1 to `max_bytes` bytes and is not urgent.
     /// Returns the address and length of its bytes.
     #[inline]
     pub fn start(&mut self, outgoing: &mut Option<SendBuf>, max_bytes: usize) -> Option<(*const u8, u32)> {
-        debug_assert!(self.is_empty());
+        debug_assert!(self.is_empty(), "invariant 3: the front of the send queue is replaced");
         let message = outgoing.as_ref()?;
         let data = message.as_slice();
         let (address, length) = (data.as_ptr(), data.len());
@@ -348,15 +361,23 @@ impl SendQueue {
     }
 
     /// Records that `count` bytes of [`pending`](Self::pending) have been sent.
+    ///
+    /// # Errors
+    /// Returns an error if there are fewer bytes. It is then unknown which bytes were sent, so the caller must fail the
+    /// stream.
     #[inline]
-    pub fn mark_sent(&mut self, count: usize) {
-        let length = self.front.as_ref().map_or(0, |front| front.as_slice().len());
-        if self.sent_bytes + count >= length {
+    pub fn mark_sent(&mut self, count: usize) -> io::Result<()> {
+        let pending_bytes = self.pending().map_or(0, <[u8]>::len);
+        if count > pending_bytes {
+            return Err(too_many_sent(count, pending_bytes));
+        }
+        if count == pending_bytes {
             self.mark_all_sent();
         } else {
             self.queued_bytes -= count;
             self.sent_bytes += count;
         }
+        Ok(())
     }
 
     /// Records that all of [`pending`](Self::pending) has been sent.
@@ -374,6 +395,10 @@ impl SendQueue {
     /// Removes and returns the front buffer, whose memory the kernel may still be reading.
     pub fn take_front(&mut self) -> Option<Queued> {
         let front = self.front.take()?;
+        debug_assert!(
+            self.queued_bytes >= front.as_slice().len() - self.sent_bytes,
+            "invariant 3: the front of the send queue has more bytes than the queue"
+        );
         self.queued_bytes -= front.as_slice().len() - self.sent_bytes;
         self.sent_bytes = 0;
         self.front = self.queued.pop_front();
@@ -382,6 +407,29 @@ impl SendQueue {
 
     pub fn clear(&mut self) {
         *self = Self::default();
+    }
+
+    /// Checks the number of bytes and the order of the buffers.
+    #[cfg(debug_assertions)]
+    pub fn check(&self) {
+        let mut buffers = self.front.iter().chain(&self.queued);
+        assert!(
+            buffers.clone().all(|buffer| !buffer.as_slice().is_empty()),
+            "invariant 3: the send queue contains an empty buffer"
+        );
+        let bytes: usize = buffers.by_ref().map(|buffer| buffer.as_slice().len()).sum();
+        assert_eq!(
+            self.queued_bytes + self.sent_bytes,
+            bytes,
+            "invariant 3: the number of queued bytes is wrong"
+        );
+        let front_bytes = self.front.as_ref().map(|front| front.as_slice().len());
+        assert!(
+            front_bytes
+                .map_or(self.queued.is_empty() && self.sent_bytes == 0, |bytes| self.sent_bytes < bytes),
+            "invariant 3: {} bytes of the front of the send queue were sent: {front_bytes:?}",
+            self.sent_bytes
+        );
     }
 
     /// Copies the remaining bytes of `cursor` to the end of the queue: into the spare capacity of the last buffer, if
@@ -411,6 +459,10 @@ impl SendQueue {
             SendBuf::Vec(vector) if vector.capacity() <= MAX_SPARE_VECTOR_BYTES => vector.capacity(),
             SendBuf::Bytes(_) | SendBuf::Vec(_) => return,
         };
+        debug_assert!(
+            self.sent_bytes < front.len(),
+            "invariant 3: the front of the send queue has been sent"
+        );
         let pending_bytes = front.len() - self.sent_bytes;
         if pending_bytes * 2 < capacity {
             let copy = front[self.sent_bytes..].to_vec();
@@ -418,6 +470,12 @@ impl SendQueue {
             self.front = Some(Queued(SendBuf::Vec(copy)));
         }
     }
+}
+
+/// Error of a send that has sent more bytes than were queued. Only a fault in this crate or in the kernel causes it.
+#[cold]
+pub(in crate::driver) fn too_many_sent(count: usize, pending_bytes: usize) -> io::Error {
+    io::Error::other(format!("cannot continue to send: {count} of {pending_bytes} bytes were sent"))
 }
 
 #[cfg(test)]
@@ -429,7 +487,9 @@ mod tests {
         while let Some(pending) = send_queue.pending() {
             let count = pending.len().min(step);
             out.extend_from_slice(&pending[..count]);
-            send_queue.mark_sent(count);
+            send_queue.mark_sent(count).unwrap();
+            #[cfg(debug_assertions)]
+            send_queue.check();
         }
         out
     }
@@ -463,11 +523,26 @@ mod tests {
         for sent_bytes in 0..=whole.len() {
             let mut send_queue = SendQueue::default();
             let mut outgoing = Vec::from(parts.map(|part| SendBuf::Vec(part.to_vec())));
-            send_queue.queue_unsent(&mut outgoing, sent_bytes, &pools);
+            send_queue.queue_unsent(&mut outgoing, sent_bytes, &pools).unwrap();
             assert!(outgoing.iter().map(|buffer| buffer.len()).sum::<usize>() <= sent_bytes);
             assert_eq!(send_queue.queued_bytes(), whole.len() - sent_bytes);
             assert_eq!(drain(&mut send_queue, 2), whole[sent_bytes..]);
         }
+    }
+
+    #[test]
+    fn more_sent_bytes_than_queued_is_an_error() {
+        let pools = Pools::new(None);
+        let mut send_queue = SendQueue::default();
+        assert!(send_queue.mark_sent(0).is_ok() && send_queue.mark_sent(1).is_err());
+        send_queue.push(Queued(SendBuf::Vec(vec![1; 10])));
+        send_queue.push(Queued(SendBuf::Vec(vec![2; 10])));
+        // The second buffer is not part of the send.
+        assert!(send_queue.mark_sent(11).is_err());
+        assert_eq!(send_queue.queued_bytes(), 20);
+        assert!(send_queue.mark_sent(4).is_ok() && send_queue.mark_sent(7).is_err());
+        let mut outgoing = vec![SendBuf::Vec(vec![3; 5])];
+        assert!(SendQueue::default().queue_unsent(&mut outgoing, 6, &pools).is_err());
     }
 
     fn chunk_of(pools: &Rc<Pools>, class: usize, data: &[u8]) -> SendBuf {
@@ -481,7 +556,7 @@ mod tests {
     fn mostly_empty_front_is_replaced_by_exact_copy() {
         let mut send_queue = SendQueue::default();
         send_queue.push(Queued(chunk_of(&Pools::new(None), 2, &[7; 100])));
-        send_queue.mark_sent(40);
+        send_queue.mark_sent(40).unwrap();
         send_queue.shrink_front();
         assert!(matches!(&send_queue.front, Some(Queued(SendBuf::Vec(copy))) if copy.len() == 60));
         assert_eq!(drain(&mut send_queue, 7), vec![7; 60]);
@@ -494,7 +569,7 @@ mod tests {
             vector.extend_from_slice(&[7; 100]);
             let mut send_queue = SendQueue::default();
             send_queue.push(Queued(SendBuf::Vec(vector)));
-            send_queue.mark_sent(40);
+            send_queue.mark_sent(40).unwrap();
             send_queue.shrink_front();
             let length = if is_replaced { 60 } else { 100 };
             assert!(matches!(&send_queue.front, Some(Queued(SendBuf::Vec(front))) if front.len() == length));

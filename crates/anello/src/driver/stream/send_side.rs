@@ -6,9 +6,10 @@ use std::num::NonZero;
 use std::os::fd::BorrowedFd;
 use std::task::{Poll, Waker};
 
-use super::send_queue::SendQueue;
+use super::send_queue::{SendQueue, too_many_sent};
 use crate::driver::counters::DriverMetrics;
 use crate::driver::errors::catch_panic::log;
+use crate::driver::errors::impossible::report_impossible;
 use crate::driver::memory::io_slice_cursor::IoSliceCursor;
 use crate::driver::sockets::{Family, FileRange, Sockets, is_file_error};
 use crate::driver::wake::queue::{PollIo, WakeQueue, WakerSlot};
@@ -77,16 +78,22 @@ impl SendSide {
     /// Records the error of a failed send call and clears the queue. No send may be in flight.
     #[cold]
     pub fn fail(&mut self, error: io::Error) -> io::Error {
+        // Errors of this crate have no number; see `too_many_sent`.
         self.error = NonZero::new(error.raw_os_error().unwrap_or(libc::EIO));
         self.queue.clear();
         error
     }
 
     /// Returns the number of bytes that a send call has sent, which is 0 if the socket buffer is full. Any error other
-    /// than `WouldBlock` fails the stream.
+    /// than `WouldBlock` fails the stream, and so does a call that has sent more than the `length` bytes that it was
+    /// given.
     #[inline]
-    pub fn sent(&mut self, result: io::Result<usize>) -> io::Result<usize> {
+    pub fn sent(&mut self, result: io::Result<usize>, length: usize) -> io::Result<usize> {
         match result {
+            Ok(count) if count > length => {
+                report_impossible("invariant 3: a send call has sent more bytes than it was given");
+                Err(self.fail(too_many_sent(count, length)))
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
             Err(error) => Err(self.fail(error)),
             sent => sent,
@@ -103,6 +110,7 @@ impl SendSide {
         descriptors: &[BorrowedFd<'_>],
         metrics: &mut DriverMetrics,
     ) -> io::Result<Option<usize>> {
+        debug_assert!(self.queue.is_empty(), "invariant 3: descriptors are sent before queued bytes");
         match sockets.send_with_fds(socket, data, descriptors) {
             Ok(count) => {
                 metrics.count_send(count == data.len());
@@ -141,6 +149,7 @@ impl SendSide {
         range: FileRange<'_>,
         metrics: &mut DriverMetrics,
     ) -> io::Result<Option<usize>> {
+        debug_assert!(self.queue.is_empty(), "invariant 3: bytes of a file are sent before queued bytes");
         match sockets.send_file(socket, family, range) {
             Ok(count) => {
                 metrics.file_bytes += count as u64;
@@ -158,6 +167,7 @@ impl SendSide {
             return Ok(());
         }
         if self.queue.is_empty() {
+            // Invariant 18 is checked after each turn; see `check`.
             sockets.shutdown(socket, Shutdown::Write)?;
             self.write_side = WriteSide::ShutDown;
         } else {
@@ -172,6 +182,20 @@ impl SendSide {
         if self.write_side == WriteSide::ShutdownQueued {
             self.apply_queued_shutdown(sockets, socket);
         }
+    }
+
+    /// Checks the queue, and that the write direction is shut down exactly once it is empty.
+    #[cfg(debug_assertions)]
+    pub fn check_invariants(&self) {
+        self.queue.check();
+        assert!(
+            self.write_side != WriteSide::ShutDown || self.queue.is_empty(),
+            "invariant 18: the write direction is shut down before all accepted bytes were sent"
+        );
+        assert!(
+            self.write_side != WriteSide::ShutdownQueued || !self.queue.is_empty() || self.error.is_some(),
+            "invariant 18: all accepted bytes were sent, but the shutdown is still queued"
+        );
     }
 
     #[cold]

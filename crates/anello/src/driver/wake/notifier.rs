@@ -13,7 +13,7 @@ use crate::driver::errors::catch_panic::log;
 /// Interrupts the wait of a worker. Cheap to clone, and usable from any thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Notifier {
-    /// `None` once the worker has exited, and for a simulated driver, which never waits.
+    /// Invariant 19: the only owner of the descriptors. `None` once the worker has exited, and for a simulated driver, which never waits.
     descriptors: Arc<Mutex<Option<Descriptors>>>,
     /// Set for a simulated host.
     host: Option<(Arc<WokenHosts>, HostId)>,

@@ -59,6 +59,7 @@ impl WakerSlot {
 
     /// Takes the waker of the waiting task, if any. The returned waker must be called while the driver is not borrowed.
     pub fn take(&mut self) -> Option<Waker> {
+        debug_assert!(!self.waiting || self.waker.is_some(), "invariant 10: a task waits without a waker");
         if std::mem::take(&mut self.waiting) { self.waker.take() } else { None }
     }
 
@@ -68,7 +69,9 @@ impl WakerSlot {
         if !std::mem::take(&mut self.waiting) {
             return;
         }
+        debug_assert!(self.waker.is_some(), "invariant 10: a task waits without a waker");
         wakes.has_work = true;
+        // Invariant 10: only wakers of tasks, which run no application code, are called here.
         match &self.waker {
             Some(waker) if wakes.task_vtable.is_some_and(|table| std::ptr::eq(table, waker.vtable())) => {
                 waker.wake_by_ref();
