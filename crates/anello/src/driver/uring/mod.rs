@@ -189,7 +189,11 @@ impl Uring {
             Op::Connect { socket, address } => {
                 let address = Box::new(SockAddr::from(address));
                 let entry = Sqe::connect(socket.as_raw_fd(), address.as_ptr().cast(), address.len());
-                self.addresses.insert(token.0, address);
+                let replaced = self.addresses.insert(token.0, address);
+                debug_assert!(
+                    replaced.is_none(),
+                    "invariant 1: the address of a connect in flight is dropped"
+                );
                 entry
             }
             Op::Receive { socket, multishot } => {
@@ -287,6 +291,7 @@ impl CompletionKernel for Uring {
         length_bytes: u32,
     ) -> u32 {
         let op = Op::Send { socket, data, length_bytes, mode: SendMode::Inline };
+        // Invariant 6: later entries wait behind the backlog.
         if !self.backlog.is_empty() || self.ring.is_full() {
             return self.push_cold(token, op);
         }
@@ -356,10 +361,15 @@ impl CompletionKernel for Uring {
     fn ended(&mut self, completion: &Completion) {
         match completion.token.kind() {
             Some(Kind::Connect) => {
-                self.addresses.remove(&completion.token.0);
+                let address = self.addresses.remove(&completion.token.0);
+                debug_assert!(
+                    address.is_some(),
+                    "invariant 8: completion of a connect that is not in flight"
+                );
             }
             Some(Kind::Message) => {
                 let wake = self.sent_wakes.remove(completion.token.key());
+                debug_assert!(wake.is_some(), "invariant 8: completion of a message that was not sent");
                 wake.filter(|_| completion.result < 0).inspect(|wake| wake.target.notify());
             }
             // Messages from other rings also arrive here, with the result 0. The result of the eventfd poll is a mask.
@@ -391,7 +401,8 @@ impl CompletionKernel for Uring {
     }
 
     fn has_unsubmitted(&self) -> bool {
-        self.ring.unsubmitted() > 0
+        // Fetching completions submits the entries of the queue, but not those of the backlog.
+        self.ring.unsubmitted() > 0 || !self.backlog.is_empty()
     }
 
     fn has_pending_work(&self) -> bool {

@@ -43,6 +43,10 @@ impl RegisteredBuffers {
         let bytes = memory.as_mut_slice();
         update(ring, slot, &[iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }])?;
         self.free.pop();
+        debug_assert!(
+            memory.registration.is_none(),
+            "invariant 20: the slot of a buffer is released while the buffer may be in use"
+        );
         memory.registration = Some(Registration::new(&self.released, slot));
         Ok(())
     }
@@ -61,6 +65,11 @@ impl RegisteredBuffers {
         }
         let mut released = self.released.take();
         released.sort_unstable();
+        debug_assert!(
+            released.windows(2).all(|pair| pair[0] != pair[1])
+                && released.iter().all(|slot| !self.free.contains(slot)),
+            "invariant 20: a slot of the buffer table is released twice"
+        );
         for slots in released.chunk_by(|slot, next| slot + 1 == *next) {
             let empty = vec![iovec { iov_base: ptr::null_mut(), iov_len: 0 }; slots.len()];
             if let Err(error) = update(ring, slots[0], &empty) {
@@ -69,6 +78,10 @@ impl RegisteredBuffers {
             }
         }
         self.free.extend(released);
+        debug_assert!(
+            self.free.len() <= usize::from(REGISTERED_BUFFERS),
+            "invariant 20: more slots of the buffer table are free than exist"
+        );
     }
 }
 

@@ -155,7 +155,10 @@ impl Ring {
     /// The queue must not be full.
     #[inline(always)]
     pub unsafe fn put(&mut self, entry: Sqe) {
-        debug_assert!(!self.is_full());
+        debug_assert!(
+            !self.is_full(),
+            "invariant 6: an entry overwrites one that the kernel has not consumed"
+        );
         let index = self.tail & (self.parameters.sq_entries - 1);
         // SAFETY: the masked index is within the entries, and the kernel has consumed the previous entry at this index,
         // because the caller guarantees that the queue is not full.
@@ -218,6 +221,10 @@ impl Ring {
             self.batch.record(tail.wrapping_sub(self.completion_head));
         }
         let consumed = self.shared(self.parameters.sq_off.head).load(Ordering::Acquire);
+        debug_assert!(
+            consumed.wrapping_sub(self.consumed) <= to_submit,
+            "invariant 6: the kernel has consumed more entries than were queued"
+        );
         self.operations.submissions += u64::from(consumed.wrapping_sub(self.consumed));
         self.consumed = consumed;
         self.full_at = self.consumed.wrapping_add(self.parameters.sq_entries);
@@ -269,6 +276,10 @@ impl Ring {
         self.completion_tail = self.shared(self.parameters.cq_off.tail).load(Ordering::Acquire);
         // All earlier completions have been read, so the difference is the number of new ones.
         let new = self.completion_tail.wrapping_sub(self.completion_head);
+        debug_assert!(
+            new <= self.parameters.cq_entries,
+            "invariant 8: the completion queue has more entries than slots"
+        );
         self.operations.completions += u64::from(new);
         new != 0
     }
