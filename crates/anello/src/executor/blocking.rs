@@ -136,6 +136,12 @@ impl Pool {
         loop {
             state = self.run_queued(state);
             state.idle += 1;
+            debug_assert!(
+                state.idle <= state.threads && state.threads <= self.max_threads,
+                "{} of {} blocking threads are idle",
+                state.idle,
+                state.threads
+            );
             let has_no_work = |state: &mut State| state.work.is_empty();
             let waited = self.work_available.wait_timeout_while(state, IDLE_TIMEOUT, has_no_work);
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);

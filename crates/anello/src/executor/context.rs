@@ -345,6 +345,10 @@ impl Shared {
             }
         });
         drop(driver);
+        debug_assert!(
+            self.task_count() == 0,
+            "invariant 14: the driver is shut down before all tasks are dropped"
+        );
         // These wakers wake tasks of other runtimes that take over connections accepted by this runtime.
         catch_and_log_panic("waker panicked while a runtime was being dropped", || wakes.call());
         // No task runs after this point, so budgets are no longer needed.
@@ -384,6 +388,10 @@ impl Shared {
             }
             let turned = driver.turn(Wait::None, &mut wakes);
             drop(driver);
+            debug_assert!(
+                self.driver.try_borrow_mut().is_ok(),
+                "invariant 10: wakers are called while the driver is borrowed"
+            );
             wakes.call();
             if let Err(error) = turned {
                 log(|| tracing::error!(%error, "flush failed; queued operations wait for the next turn"));
@@ -505,6 +513,7 @@ impl Inbox {
     #[cold]
     pub(super) fn send(&self, message: MailboxMessage) -> bool {
         // If the runtime has been dropped, the message is dropped here, which cancels the task to be spawned.
+        // Invariant 11: the message is queued before the state of the mailbox changes.
         self.mailbox.push(message).is_ok() && self.notify_worker()
     }
 

@@ -66,6 +66,7 @@ impl FileQueue {
     fn run(self: &Arc<Self>) {
         for _ in 0..MAX_RUN {
             let mut state = self.lock();
+            debug_assert!(state.is_running, "two threads run operations of the same file");
             let Some(work) = state.work.pop_front() else {
                 state.is_running = false;
                 return;

@@ -116,7 +116,8 @@ impl<T> Mailbox<T> {
 
     /// Takes all items. Called by the owner.
     pub fn take(&self) -> Vec<T> {
-        self.state.swap(AWAKE, Ordering::SeqCst);
+        let previous = self.state.swap(AWAKE, Ordering::SeqCst);
+        debug_assert_ne!(previous, SLEEPING, "invariant 11: a worker takes its messages while it is asleep");
         match self.lock().as_mut() {
             Some(queue) if !queue.is_empty() => std::mem::replace(queue, Vec::with_capacity(CAPACITY)),
             _ => Vec::new(),
@@ -126,7 +127,16 @@ impl<T> Mailbox<T> {
     /// Sets the state to `SLEEPING`. Returns `false` if the owner has been notified and must not sleep.
     #[inline]
     pub fn prepare_to_sleep(&self) -> bool {
-        self.state.compare_exchange(AWAKE, SLEEPING, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        let exchanged = self.state.compare_exchange(AWAKE, SLEEPING, Ordering::SeqCst, Ordering::SeqCst);
+        debug_assert_ne!(exchanged, Err(SLEEPING), "invariant 11: a worker falls asleep twice");
+        exchanged.is_ok()
+    }
+
+    /// Checks that the owner is awake. Called by the owner.
+    #[cfg(debug_assertions)]
+    pub fn check_awake(&self) {
+        let state = self.state.load(Ordering::Relaxed);
+        assert_ne!(state, SLEEPING, "invariant 11: a worker runs while it is asleep");
     }
 
     #[inline]
@@ -137,6 +147,7 @@ impl<T> Mailbox<T> {
 
     /// Closes the mailbox and returns the remaining items. Later calls to `push` return their item.
     pub fn close(&self) -> Vec<T> {
+        // A mailbox that is already closed has no items.
         self.lock().take().unwrap_or_default()
     }
 
@@ -192,7 +203,11 @@ impl Scheduled {
     /// wake-ups.
     #[inline]
     pub fn clear(&self) {
-        self.0.swap(IDLE, Ordering::AcqRel);
+        let previous = self.0.swap(IDLE, Ordering::AcqRel);
+        debug_assert_ne!(
+            previous, IDLE,
+            "invariant 12: a task in a queue is not scheduled, so it can be queued twice"
+        );
     }
 }
 

@@ -15,6 +15,8 @@
 mod affinity;
 mod blocking;
 mod builder;
+#[cfg(debug_assertions)]
+mod check;
 mod context;
 mod coop;
 mod dump;

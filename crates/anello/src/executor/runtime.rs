@@ -233,6 +233,8 @@ impl Runtime {
             if let Err(error) = take_turn(&self.shared, &mut wakes, busy, &main.is_woken) {
                 panic!("{} driver failed: {error}", self.driver().name);
             }
+            #[cfg(debug_assertions)]
+            self.shared.check(batch);
         }
     }
 }
@@ -284,6 +286,12 @@ impl Batch {
     pub fn is_finished(&self) -> bool {
         self.next == self.tasks.len()
     }
+
+    /// Returns the tasks that have not been polled.
+    #[cfg(debug_assertions)]
+    pub fn rest(&self) -> &[TaskPointer] {
+        &self.tasks[self.next..]
+    }
 }
 
 /// Returns the tasks that have not been polled to the ready queue when `block_on` unwinds.
@@ -325,6 +333,10 @@ pub(super) fn run_ready(shared: &Shared, batch: &mut Batch) {
             break;
         }
     }
+    debug_assert!(
+        polls < POLLS_PER_TURN + batch.tasks.len().max(1),
+        "invariant 13: {polls} polls before a turn of the driver"
+    );
     shared.finish_batch();
 }
 
@@ -373,6 +385,10 @@ pub(super) fn take_turn(
     if wait != Wait::None {
         shared.turn.heap_trim.update(shared.task_count() + shared.driver.borrow().stream_count());
     }
+    debug_assert!(
+        wait == Wait::None || mailbox.is_asleep() || mailbox.is_notified(),
+        "invariant 11: a worker waits without the state `SLEEPING`"
+    );
     let turned = shared.driver.borrow_mut().turn(wait, wakes);
     if wait != Wait::None {
         mailbox.finish_sleep();
@@ -383,6 +399,10 @@ pub(super) fn take_turn(
         shared.time.wheel.borrow_mut().expire(now_ns, &mut wakes.deferred_wakers);
     }
     // Nothing may be borrowed here, because a waker can run arbitrary code.
+    debug_assert!(
+        shared.driver.try_borrow_mut().is_ok() && shared.timers.try_borrow_mut().is_ok(),
+        "invariant 10: wakers are called while the driver or the timers are borrowed"
+    );
     wakes.call();
     if mailbox.is_notified() {
         shared.drain_mailbox();
@@ -401,6 +421,7 @@ fn time_to_wait(shared: &Shared) -> Wait {
     let Some(deadline_ns) = timers.next_deadline_ns() else { return Wait::Forever };
     drop(timers);
     match deadline_ns.saturating_sub(shared.now_ns()) {
+        // The deadline is reached, perhaps long since.
         0 => Wait::None,
         remaining_ns => Wait::For(remaining_ns),
     }
@@ -422,6 +443,7 @@ impl Drop for Runtime {
         self.shared.cancel_tasks();
         drop(entered);
         self.shared.shut_down(self.drain_timeout);
+        // Invariant 19: the handles and wakers that remain own no descriptor.
         self.shared.inbox.notifier.close();
         log(|| tracing::debug!(tasks, "runtime stopped"));
     }

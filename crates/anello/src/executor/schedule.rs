@@ -96,13 +96,21 @@ impl Shared {
         for message in self.inbox.mailbox.take() {
             match message {
                 MailboxMessage::Spawn(task) => self.register_task(task),
-                MailboxMessage::Wake(pointer) => self.tasks.ready.borrow_mut().push(pointer),
+                MailboxMessage::Wake(pointer) => {
+                    debug_assert!(
+                        pointer.belongs_to(&self.inbox),
+                        "invariant 12: a task is woken in the mailbox of another worker"
+                    );
+                    self.tasks.ready.borrow_mut().push(pointer);
+                }
             }
         }
     }
 
     #[inline]
     pub(super) fn run(&self, pointer: TaskPointer) {
+        debug_assert!(pointer.belongs_to(&self.inbox), "invariant 12: a task is polled by another worker");
+        // Invariant 13: each poll has a new budget, and an operation without budget makes the task yield.
         self.turn.budget.set(BUDGET_PER_POLL);
         self.tasks.running.set(Some(pointer));
         if let Some(key) = pointer.run() {
@@ -123,6 +131,7 @@ impl Shared {
     fn remove_task(&self, key: Key) {
         self.tasks.running.set(None);
         let task = self.tasks.table.borrow_mut().remove(key);
+        debug_assert!(task.is_some(), "invariant 12: a task that has ended is not in the table");
         drop(task);
     }
 

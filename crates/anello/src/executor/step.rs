@@ -53,6 +53,8 @@ impl SteppedRuntime {
         for _ in 0..TURNS_PER_STEP {
             run_ready(shared, &mut self.batch);
             take_turn(shared, &mut self.wakes, true, &AtomicBool::new(false))?;
+            #[cfg(debug_assertions)]
+            shared.check(&self.batch);
             is_busy = !shared.tasks.ready.borrow().is_empty();
             if !is_busy {
                 break;

@@ -179,6 +179,7 @@ impl<O: Owner> Task<O> {
     fn cancel(&self) {
         let header = self.0.header();
         header.status.flags.store(DONE, Ordering::Release);
+        // Whether or not the task is in a queue, it is not queued again.
         header.status.scheduled.set();
         catch_and_log_panic("task panicked while being dropped with its runtime", || {
             // SAFETY: called by the worker, or for a future that is `Send` and was never polled (see `new`).
@@ -208,7 +209,25 @@ impl<O: Owner> TaskPointer<O> {
 
     /// Called after the task has been inserted into the worker's table.
     pub fn set_key(self, key: Key) {
-        self.header().key.set(key);
+        let previous = self.header().key.replace(key);
+        debug_assert_eq!(previous.index, u32::MAX, "invariant 12: a task is in the table twice");
+    }
+
+    /// Returns the key in the worker's table. Called only by its worker.
+    #[cfg(debug_assertions)]
+    pub fn key(self) -> Key {
+        self.header().key.get()
+    }
+
+    /// Returns `true` if the task belongs to the worker with this owner.
+    pub fn belongs_to(&self, owner: &Arc<O>) -> bool {
+        Arc::ptr_eq(&self.header().owner, owner)
+    }
+
+    /// Returns a number that identifies the task while it is in the table.
+    #[cfg(debug_assertions)]
+    pub fn address(self) -> usize {
+        self.0.addr().get()
     }
 
     /// Returns what is known about the task. Called only by its worker.
@@ -303,6 +322,7 @@ unsafe fn poll<F: Future<Output = ()>, O: 'static>(
 ) -> bool {
     // SAFETY: the caller guarantees that the cell has this type and that nothing else accesses the future.
     let future = unsafe { &mut *header.cast::<TaskCell<F, O>>().as_ref().future.get() };
+    debug_assert!(future.is_some(), "invariant 12: a task is polled after it has ended");
     // SAFETY: the future stays in its cell until it is dropped there.
     let polled =
         future.as_mut().is_none_or(|future| unsafe { Pin::new_unchecked(future) }.poll(context).is_ready());
@@ -350,6 +370,11 @@ unsafe fn info_of<F, O: 'static>(header: NonNull<Header<O>>) -> NonNull<Info> {
 /// dropped.
 unsafe fn free<F, O: 'static>(header: NonNull<Header<O>>) {
     let cell = header.cast::<TaskCell<F, O>>();
+    debug_assert!(
+        // SAFETY: the caller guarantees that nothing else refers to the cell.
+        unsafe { (*cell.as_ref().future.get()).is_none() },
+        "invariant 12: the memory of a task is freed with its future"
+    );
     // SAFETY: the cell was allocated with this layout and written in `Task::new`, and nothing refers to it any more.
     unsafe {
         cell.drop_in_place();
@@ -420,7 +445,9 @@ fn notify_if_rescheduled<O: Owner>(header: &Header<O>) {
 unsafe fn drop_waker<O: Owner>(data: *const ()) {
     let header = data.cast::<Header<O>>();
     // SAFETY: the reference that is released here has kept the header alive.
-    if unsafe { &*header }.status.references.fetch_sub(1, Ordering::Release) == 1 {
+    let references = unsafe { &*header }.status.references.fetch_sub(1, Ordering::Release);
+    debug_assert_ne!(references, 0, "invariant 12: more references to a task are released than were counted");
+    if references == 1 {
         // All accesses through other references happen before the memory is freed.
         fence(Ordering::Acquire);
         // SAFETY: this was the last reference, the pointer came from `NonNull`, and the future has been dropped.

@@ -104,8 +104,13 @@ impl TaskCache {
                 false => self.evict_lru_size(),
             }
         }
+        debug_assert!(
+            !self.sizes[0].free.iter().rev().take(16).any(|other| *other == block),
+            "invariant 12: the memory of a task is freed twice"
+        );
         self.sizes[0].free.push(block);
         self.bytes += layout.size();
+        debug_assert!(self.bytes <= self.max_bytes, "the cache of task memory exceeds its limit");
         true
     }
 

@@ -117,6 +117,10 @@ impl Pool {
         // SAFETY: the page is in the list, so that it has not been freed.
         let header = unsafe { page.as_ref() };
         let vacant = header.vacant.get();
+        debug_assert_ne!(
+            vacant, 0,
+            "invariant 12: a page without vacant slots is listed, so a task would be overwritten"
+        );
         header.vacant.set(vacant & (vacant - 1));
         if header.vacant.get() == 0 {
             vacant_pages.pop();
@@ -159,10 +163,19 @@ unsafe fn free_slot(slot: NonNull<u8>, layout: Layout) {
     let pool = Arc::clone(&header.pool);
     let mut vacant_pages = pool.vacant_pages(layout);
     let was_full = header.vacant.get() == 0;
+    debug_assert_eq!(
+        header.vacant.get() >> ((offset - LINE_BYTES) / slot_bytes(layout)) & 1,
+        0,
+        "invariant 12: the memory of a task is freed twice"
+    );
     header.vacant.set(header.vacant.get() | 1 << ((offset - LINE_BYTES) / slot_bytes(layout)));
     if header.vacant.get() == all_slots(layout) {
         if !was_full {
             let position = header.position.get();
+            debug_assert!(
+                vacant_pages.get(position).is_some_and(|listed| listed.0 == page),
+                "invariant 12: a page is listed at another position, so that a page in use would be freed"
+            );
             vacant_pages.swap_remove(position);
             if let Some(moved) = vacant_pages.get(position) {
                 // SAFETY: the page is in the list, so that it has not been freed.

@@ -70,6 +70,8 @@ impl TurnLimit {
         now_ns: impl FnOnce() -> u64,
         has_unsubmitted: impl FnOnce() -> bool,
     ) -> bool {
+        debug_assert_ne!(self.countdown.get(), 0, "invariant 13: the clock is not read again in this turn");
+        // Zero at most: `read_clock` sets it again.
         let countdown = self.countdown.get().saturating_sub(1);
         self.countdown.set(countdown);
         countdown == 0 && self.read_clock(remaining, now_ns(), has_unsubmitted)
@@ -90,6 +92,8 @@ impl TurnLimit {
             self.countdown.set(interval);
             return false;
         }
+        debug_assert!(now_ns >= started_ns, "invariant 13: the clock goes backwards");
+        debug_assert_ne!(self.polls.get(), 0, "invariant 13: time passed without a poll");
         let (elapsed_ns, polls) = (now_ns.saturating_sub(started_ns), self.polls.get());
         let average_ns = elapsed_ns / polls;
         let delays_messages = average_ns >= self.long_poll_ns && has_unsubmitted();

@@ -50,7 +50,13 @@ impl WaitTicket<'_> {
 
     fn leave(&mut self) {
         let mut waiting = self.wait_queue.waiting.borrow_mut();
-        let own = self.number.take().and_then(|number| waiting.remove(&number));
+        let number = self.number.take();
+        let own = number.and_then(|number| waiting.remove(&number));
+        debug_assert_eq!(
+            own.is_some(),
+            number.is_some(),
+            "a future that waits for a socket is not in the queue"
+        );
         // Futures that complete without having waited also wake the next one, because their poll replaced the waker
         // stored by the driver.
         let next = waiting.first_key_value().map(|(_, waker)| waker.clone());

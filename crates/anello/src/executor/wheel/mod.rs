@@ -174,7 +174,13 @@ impl<T> Wheel<T> {
                     // All timers in a slot on the lowest level have the same tick.
                     true => fired.extend(self.entries.remove_occupant(index).map(|entry| entry.value)),
                     // `elapsed_tick` has entered the slot, so this moves the timer to a lower level.
-                    false => self.link(index, tick),
+                    false => {
+                        debug_assert!(
+                            self.slot_of(tick) / SLOTS_PER_LEVEL < slot / SLOTS_PER_LEVEL,
+                            "timer wheel: a timer stays on its level, so that `expire` does not end"
+                        );
+                        self.link(index, tick);
+                    }
                 }
                 index = next;
             }
@@ -198,6 +204,7 @@ impl<T> Wheel<T> {
 
     /// Returns the slot of a timer that is due at `tick`, which must not be before `elapsed_tick`.
     fn slot_of(&self, tick: u64) -> usize {
+        debug_assert!(tick >= self.elapsed_tick, "timer wheel: the slot of a timer has passed");
         let differing = (tick ^ self.elapsed_tick) | 1;
         let level = differing.ilog2() / LEVEL_BITS;
         let digit = (tick >> (level * LEVEL_BITS)) as usize % SLOTS_PER_LEVEL;
@@ -221,6 +228,34 @@ impl<T> Wheel<T> {
             entry.previous = previous;
             entry.next = NONE;
         }
+    }
+
+    /// Checks the lists of all slots, and that they contain each timer once.
+    #[cfg(debug_assertions)]
+    pub(crate) fn check(&mut self) {
+        self.entries.check();
+        let mut linked = 0;
+        for slot in 0..self.slots.len() {
+            let Slot { head, tail, earliest_tick } = self.slots[slot];
+            let is_occupied = self.occupied[slot / SLOTS_PER_LEVEL] >> (slot % SLOTS_PER_LEVEL) & 1 != 0;
+            assert_eq!(is_occupied, head != NONE, "timer wheel: bit of slot {slot} is wrong");
+            let (mut previous, mut index) = (NONE, head);
+            while let Some((_, entry)) = self.entries.occupant(index) {
+                let (tick, next) = (entry.tick, entry.next);
+                assert_eq!(entry.previous, previous, "timer wheel: a timer has another predecessor");
+                assert_eq!(self.slot_of(tick), slot, "timer wheel: a timer is in the wrong slot");
+                assert!(
+                    (self.slot_start(slot)..=tick).contains(&earliest_tick),
+                    "timer wheel: earliest tick of slot {slot} is {earliest_tick}"
+                );
+                linked += 1;
+                assert!(linked <= self.entries.len(), "timer wheel: the list of slot {slot} has a cycle");
+                (previous, index) = (index, next);
+            }
+            assert_eq!(index, NONE, "timer wheel: slot {slot} contains a timer that was removed");
+            assert_eq!(previous, tail, "timer wheel: the last timer of slot {slot} is another one");
+        }
+        assert_eq!(linked, self.entries.len(), "timer wheel: a pending timer is in no slot");
     }
 
     /// Closes the gap that a removed entry leaves in its slot.

@@ -188,6 +188,11 @@ impl Group {
         });
         let Some(target) = target.flatten() else { return Some(connection) };
         let slot = &mut state.slots[target];
+        debug_assert_ne!(
+            slot.member_state,
+            MemberState::Departed,
+            "invariant 17: a connection is transferred to a member that has left"
+        );
         let waker = slot.waker.clone();
         slot.transferred.push_back(connection);
         self.balance.set_transferred(target, true);
@@ -233,6 +238,11 @@ impl Group {
     fn pop_transferred(&self, state: &mut State, member: usize) -> Option<AcceptedConnection> {
         let transferred = &mut state.slots[member].transferred;
         let connection = transferred.pop_front();
+        debug_assert!(
+            connection.is_none() || state.slots[member].member_state != MemberState::Departed,
+            "invariant 17: a connection was transferred to a member that has left"
+        );
+        let transferred = &state.slots[member].transferred;
         self.balance.set_transferred(member, !transferred.is_empty());
         connection
     }
@@ -284,6 +294,11 @@ impl State {
     /// closed if the group is closed or no member is left. If no member is left, unclaimed connections are also closed.
     pub fn leave(&mut self, member: usize) -> Option<usize> {
         let slot = &mut self.slots[member];
+        debug_assert_ne!(
+            slot.member_state,
+            MemberState::Departed,
+            "invariant 17: a member leaves its group twice"
+        );
         slot.member_state = MemberState::Departed;
         let mut sockets = std::mem::take(&mut slot.sockets);
         self.unclaimed.append(&mut slot.transferred);
@@ -370,7 +385,9 @@ impl AcceptSink for GroupAcceptSink {
     }
 
     fn listener_released(&self) {
-        self.group.lock().slots[self.member].releasing -= 1;
+        let releasing = &mut self.group.lock().slots[self.member].releasing;
+        debug_assert_ne!(*releasing, 0, "invariant 17: a listener of a group is released twice");
+        *releasing -= 1;
         self.group.version.fetch_add(1, Ordering::Release);
     }
 
