@@ -400,7 +400,7 @@ pub(super) fn take_turn(
     }
     // Nothing may be borrowed here, because a waker can run arbitrary code.
     debug_assert!(
-        shared.driver.try_borrow_mut().is_ok() && shared.timers.try_borrow_mut().is_ok(),
+        shared.driver.try_borrow_mut().is_ok() && shared.time.wheel.try_borrow_mut().is_ok(),
         "invariant 10: wakers are called while the driver or the timers are borrowed"
     );
     wakes.call();
