@@ -307,10 +307,16 @@ impl<T, A> Table<T, A> {
         self.slots().filter_map(|(_, slot)| slot.value.as_ref())
     }
 
+    /// Returns all occupants and their keys, in slot order.
+    pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+        self.slots().filter_map(|(index, slot)| {
+            Some((Key { index, generation: slot.generation }, slot.value.as_ref()?))
+        })
+    }
+
     /// Returns the keys of all occupants, in slot order.
     pub fn keys(&self) -> Vec<Key> {
-        let occupied = self.slots().filter(|(_, slot)| slot.value.is_some());
-        occupied.map(|(index, slot)| Key { index, generation: slot.generation }).collect()
+        self.iter().map(|(key, _)| key).collect()
     }
 }
 

@@ -51,11 +51,9 @@ impl<K: CompletionKernel> Proactor<K> {
         self.zero_copy_sends.check();
         self.files.check();
         let mut received_chunks = 0;
-        for key in self.streams.keys() {
-            if let Some(stream) = self.streams.get(key) {
-                self.check_stream(key, stream);
-                received_chunks += stream.received.count() as u64;
-            }
+        for (key, stream) in self.streams.iter() {
+            self.check_stream(key, stream);
+            received_chunks += stream.received.count() as u64;
         }
         self.listeners.values().for_each(check_listener);
         self.sources.values().for_each(check_source);
@@ -120,10 +118,8 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     fn check_zero_copy_sends(&self) {
-        for send_key in self.zero_copy_sends.keys() {
-            if let Some(send) = self.zero_copy_sends.get(send_key)
-                && send.memory.is_none()
-            {
+        for (send_key, send) in self.zero_copy_sends.iter() {
+            if send.memory.is_none() {
                 let stream = self.streams.get(send.stream);
                 assert!(
                     stream.is_some_and(|stream| stream.sending == Sending::ZeroCopy(send_key)),

@@ -23,10 +23,8 @@ impl<K: ReadinessKernel> Reactor<K> {
         self.streams.check();
         self.listeners.check();
         self.sources.check();
-        for key in self.streams.keys() {
-            if let Some(stream) = self.streams.get(key) {
-                self.check_stream(key, stream);
-            }
+        for (key, stream) in self.streams.iter() {
+            self.check_stream(key, stream);
         }
         let is_stored =
             |key: &Key| self.streams.get(*key).is_some_and(|stream| stream.reads.state == ReadState::Stored);
