@@ -8,7 +8,7 @@ use crate::driver::is_check_due;
 
 thread_local! {
     /// Memory for the addresses of queued tasks, so that a check allocates none: tests count the allocations of requests.
-    static QUEUED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    static QUEUED: RefCell<Vec<usize>> = RefCell::new(Vec::with_capacity(64));
 }
 
 impl Shared {
