@@ -210,7 +210,7 @@ fn fault_20_unread_downloads_use_bounded_memory() {
 
 /// Maximum server memory per idle connection in a debug build, including what is allocated once. A release build needs a
 /// tenth of it (`bench/connections`).
-const MAX_BYTES_PER_IDLE_CLIENT: usize = 6 * 1024;
+const MAX_BYTES_PER_IDLE_CLIENT: usize = 4096;
 
 #[test]
 fn fault_21_idle_clients_use_bounded_memory_and_time_out() {

@@ -27,16 +27,16 @@ use crate::h1::Trailers;
 use crate::message::{BodySource, RequestBody, RequestBodyError};
 use crate::transport::Receiver;
 
-/// The input of a connection, or the knowledge of where it is.
+/// The input of a connection, or that a body has it.
 pub(super) struct InputOwner<R: Receiver> {
     owner: Owner<R>,
     /// Allocated for the first request with a body, and used again by the following ones.
     loan: Option<Rc<RefCell<Loan<R>>>>,
 }
 
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each connection")]
 enum Owner<R: Receiver> {
-    Connection(Input<R>),
+    /// Boxed, because the future of a connection would contain it several times: for each call that it is moved into.
+    Connection(Box<Input<R>>),
     /// The input is in the loan.
     Body,
 }
@@ -48,12 +48,11 @@ struct Loan<R: Receiver> {
     state: LoanState<R>,
 }
 
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each connection")]
 enum LoanState<R: Receiver> {
     /// No body can be read.
     Ended,
     Lent {
-        input: Input<R>,
+        input: Box<Input<R>>,
         reader: Reader,
     },
 }
@@ -71,7 +70,7 @@ enum Reader {
 
 impl<R: Receiver> InputOwner<R> {
     pub fn new(input: Input<R>) -> Self {
-        Self { owner: Owner::Connection(input), loan: None }
+        Self { owner: Owner::Connection(Box::new(input)), loan: None }
     }
 
     /// Returns the input, which the connection must own.
@@ -85,7 +84,7 @@ impl<R: Receiver> InputOwner<R> {
 
     pub fn into_input(self) -> io::Result<Input<R>> {
         match self.owner {
-            Owner::Connection(input) => Ok(input),
+            Owner::Connection(input) => Ok(*input),
             Owner::Body => Err(lost()),
         }
     }
