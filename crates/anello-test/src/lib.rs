@@ -24,7 +24,7 @@ mod watchdog;
 
 pub use availability::is_uring_unavailable;
 pub use data::{Rng, assert_same_bytes, pattern, seeds, variable};
-pub use own_process::in_own_process;
+pub use own_process::{OwnProcess, can_inject, command_for, in_own_process, is_own_process};
 pub use run::{
     driver_flags, each_available, on_both_drivers, on_each, on_every_driver, on_every_driver_and_sim,
     run_on_each,

@@ -1,10 +1,10 @@
-//! Code shared by the runtime's tests: pairs of sockets, files, futures that are polled by hand, and child processes.
+//! Code shared by the runtime's tests: pairs of sockets, files, futures that are polled by hand, and the resource usage of processes.
 //! The set-ups, the watchdog and test data are in the crate `anello-test`.
 
 #![allow(dead_code, reason = "each test program uses only a part of this module")]
 
-pub mod child;
 pub mod event_loops;
+pub mod usage;
 
 use std::fs;
 use std::future::Future;

@@ -15,7 +15,6 @@ use anello::fs::{AlignedBuf, File, OpenOptions, PathError};
 use anello::time::sleep;
 use anello::yield_now;
 
-use crate::common::child::Child;
 use crate::common::*;
 
 fn cause(error: &io::Error) -> &PathError {
@@ -168,7 +167,7 @@ fn errors_name_operation_and_path() {
 /// Runs in a child process, because the limit applies to the process.
 #[test]
 fn open_without_free_descriptors_fails_and_recovers() {
-    Child::default().run(|| {
+    in_own_process(|| {
         on_every_driver(|setup| {
             setup.run(async {
                 let mut files = vec![File::open("/proc/version").await.unwrap()];
@@ -430,7 +429,7 @@ fn read_dir_returns_every_entry_once() {
 /// Runs in a child process, because the number of descriptors is process-wide.
 #[test]
 fn fault_11_files_of_cancelled_opens_are_closed() {
-    Child::default().run(|| {
+    in_own_process(|| {
         on_both_drivers(|setup| {
             setup.run(async {
                 File::open("/proc/version").await.unwrap();

@@ -14,8 +14,7 @@ use anello::net::pipe::{OpenOptions, Receiver, Sender, pipe};
 use anello::net::raw_os_error;
 use anello::{DriverKind, Runtime, spawn, yield_now};
 
-use crate::common::child::command_for;
-use crate::common::{TURNS, on_both_drivers, on_each, on_every_driver, simulated_drivers};
+use crate::common::{TURNS, command_for, on_both_drivers, on_each, on_every_driver, simulated_drivers};
 
 const LARGE: usize = 1 << 20;
 

@@ -6,7 +6,6 @@ use anello::fs::{AlignedBuf, File};
 use anello::time::sleep;
 use anello::{Runtime, current_driver_metrics, yield_now};
 
-use crate::common::child::{Child, can_inject, is_child};
 use crate::common::*;
 
 const BLOCK: usize = 4096;
@@ -207,7 +206,7 @@ fn pinned_kib() -> usize {
 /// Runs in a child process, because the process counts its locked memory.
 #[test]
 fn memory_of_dropped_buffers_is_unlocked() {
-    Child::default().run(|| {
+    in_own_process(|| {
         on_both_drivers(|setup| {
             setup.run(async {
                 let file = block_file(1);
@@ -230,7 +229,7 @@ fn memory_of_dropped_buffers_is_unlocked() {
 fn locked_memory_limit_leaves_buffers_unregistered() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-    Child::default().run(|| {
+    in_own_process(|| {
         // With this capability, the kernel does not count locked memory.
         let mut sets = capabilities(None).unwrap();
         sets.effective.remove(CapabilitySet::IPC_LOCK);
@@ -260,8 +259,8 @@ fn locked_memory_limit_leaves_buffers_unregistered() {
 /// Represents kernels without sparse tables of registered buffers.
 #[test]
 fn kernel_without_buffer_table_leaves_buffers_unregistered() {
-    if is_child() || can_inject() {
-        Child::injecting(&["io_uring_register:error=EINVAL"]).run(|| {
+    if is_own_process() || can_inject() {
+        OwnProcess::injecting(&["io_uring_register:error=EINVAL"]).run(|| {
             on_both_drivers(|setup| {
                 setup.run(async {
                     let buffer = AlignedBuf::registered(BLOCK);

@@ -15,10 +15,9 @@ use anello::net::echo;
 use anello::time::sleep;
 use anello::{MAX_BLOCKING_THREADS, current_driver_metrics, spawn, spawn_blocking, yield_now};
 
-use crate::common::child::Child;
 use crate::common::{
-    assert_same_bytes, exchange, file_of, on_both_drivers, on_every_driver, on_every_driver_and_sim, pair,
-    pattern,
+    assert_same_bytes, exchange, file_of, in_own_process, on_both_drivers, on_every_driver,
+    on_every_driver_and_sim, pair, pattern,
 };
 
 /// More bytes than fit in the kernel's buffers for one connection.
@@ -75,7 +74,7 @@ impl Gate {
 /// Runs in a child process, because it occupies every thread of the blocking pool.
 #[test]
 fn file_operations_complete_while_blocking_pool_is_busy() {
-    Child::default().run(|| {
+    in_own_process(|| {
         on_both_drivers(|setup| {
             setup.run(async {
                 let (gate, running) = (Gate::default(), Arc::new(AtomicUsize::new(0)));

@@ -9,8 +9,7 @@ use anello::net::{OutgoingDatagram, RecvBatch, UdpSocket, UnixDatagram};
 use anello::time::timeout;
 use anello::{DriverKind, SimFaults, SimModel, SimOptions, spawn, yield_now};
 
-use crate::common::child::Child;
-use crate::common::{ANY_PORT, Rng, Setup, TURNS, on_every_driver, poll_at_most, seeds};
+use crate::common::{ANY_PORT, Rng, Setup, TURNS, in_own_process, on_every_driver, poll_at_most, seeds};
 
 fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
@@ -39,7 +38,7 @@ async fn drop_waiting_sockets(rounds: usize) {
 
 #[test]
 fn fault_11_descriptors_of_dropped_sockets_are_closed() {
-    Child::default().run(|| {
+    in_own_process(|| {
         on_every_driver(|setup| {
             let runtime = setup.runtime();
             runtime.block_on(drop_waiting_sockets(1));

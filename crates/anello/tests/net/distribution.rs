@@ -15,7 +15,7 @@ use anello::net::{
 use anello::time::sleep;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::common::child::raise_open_files;
+use crate::common::usage::raise_open_files;
 use crate::common::{Setup, group_setups, hang_timeout, on_each};
 use crate::groups::{assert_echoed, client, listener, serve};
 

@@ -17,8 +17,10 @@ use anello::net::{
 use anello::time::{sleep, timeout};
 use anello::{Workers, allowed_cores, spawn_blocking};
 
-use crate::common::child::{Child, limit_open_files, raise_open_files};
-use crate::common::{Setup, bytes_of_owner, group_setups, hang_timeout, on_each, poll_at_most};
+use crate::common::usage::{limit_open_files, raise_open_files};
+use crate::common::{
+    Setup, bytes_of_owner, group_setups, hang_timeout, in_own_process, on_each, poll_at_most,
+};
 use crate::groups::{assert_echoed, client, listener, serve};
 
 /// How the first worker exits.
@@ -315,7 +317,7 @@ fn is_served(client: &mut StdStream) -> bool {
 #[test]
 fn fault_04_workers_of_shared_socket_reject_clients_without_descriptors() {
     // Runs in a child process, because the limit is process-wide.
-    Child::default().run(|| {
+    in_own_process(|| {
         on_each(group_setups(), |setup| {
             for _ in 0..5 {
                 share_without_descriptors(setup);
@@ -365,7 +367,7 @@ async fn assert_accepts_after_release(
 
 #[test]
 fn fault_04_member_waits_for_descriptor_of_its_socket() {
-    Child::default().run(|| {
+    in_own_process(|| {
         on_each(group_setups(), |setup| {
             let (listener, address) = listener();
             let waiting = client(address);
@@ -381,7 +383,7 @@ fn fault_04_member_waits_for_descriptor_of_its_socket() {
 
 #[test]
 fn fault_04_group_closed_without_descriptors_serves_pending_connections_later() {
-    Child::default().run(|| {
+    in_own_process(|| {
         on_each(group_setups(), |setup| {
             let (listener, address) = listener();
             let group = ListenerGroup::<TcpListener>::new(vec![listener], 1);

@@ -18,10 +18,9 @@ use anello::net::{
 use anello::time::sleep;
 use anello::{Handle, WorkerContext, Workers, spawn, yield_now};
 
-use crate::common::child::Child;
 use crate::common::{
-    Rng, Setup, assert_same_bytes, both_drivers, group_setups, hang_timeout, on_each, pair, pattern,
-    poll_at_most, simulated_drivers,
+    Rng, Setup, assert_same_bytes, both_drivers, group_setups, hang_timeout, in_own_process, on_each, pair,
+    pattern, poll_at_most, simulated_drivers,
 };
 
 /// Idle runtimes on threads of their own.
@@ -375,7 +374,7 @@ fn stream_of_simulated_driver_stays() {
 /// Runs in a child process, because the number of descriptors is process-wide.
 #[test]
 fn fault_10_and_11_cancelled_move_closes_connection() {
-    Child::default().run(|| {
+    in_own_process(|| {
         on_each(group_setups(), move |setup| {
             let open_descriptors = || fs::read_dir("/proc/self/fd").expect("proc is mounted").count();
             let runtimes = Runtimes::start(&[setup]);

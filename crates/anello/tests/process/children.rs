@@ -10,10 +10,10 @@ use anello::net::raw_os_error;
 use anello::process::{Child, Command};
 use anello::{spawn, yield_now};
 
-use crate::common::child::{Child as TestProcess, can_inject, is_child, limit_open_files, usage};
+use crate::common::usage::{limit_open_files, usage};
 use crate::common::{
-    assert_same_bytes, exchange, join, on_both_drivers, on_each, on_every_driver, pair, pattern,
-    poll_at_most, simulated_drivers,
+    OwnProcess, assert_same_bytes, can_inject, exchange, in_own_process, is_own_process, join,
+    on_both_drivers, on_each, on_every_driver, pair, pattern, poll_at_most, simulated_drivers,
 };
 
 /// Returns a child that runs until its standard input is closed or it is killed.
@@ -335,7 +335,7 @@ fn fault_17_child_of_panicking_task_is_killed_and_reaped() {
 /// Runs in a child process, because other tests of this program also start and drop children.
 #[test]
 fn orphan_of_dropped_runtime_is_reaped_by_next_start() {
-    TestProcess::default().run(|| {
+    in_own_process(|| {
         on_both_drivers(|setup| {
             let runtime = setup.runtime();
             let (child, stdin) = runtime.block_on(async {
@@ -415,7 +415,7 @@ fn fault_10_dropped_waits_and_reads_lose_nothing() {
 /// count the descriptors of this test only.
 #[test]
 fn fault_11_dropped_children_leave_no_descriptors() {
-    TestProcess::default().run(|| {
+    in_own_process(|| {
         on_both_drivers(|setup| {
             setup.run(async {
                 let mut random = crate::common::Rng::with_seed(11);
@@ -451,7 +451,7 @@ fn fault_11_dropped_children_leave_no_descriptors() {
 /// Runs in a child process, because the limit affects the whole process.
 #[test]
 fn child_is_killed_if_descriptors_run_out() {
-    TestProcess::default().run(|| {
+    in_own_process(|| {
         on_both_drivers(|setup| {
             setup.run(async {
                 let before = usage().descriptors;
@@ -477,10 +477,10 @@ fn child_is_killed_if_descriptors_run_out() {
 
 #[test]
 fn thread_waits_if_process_descriptors_are_unavailable() {
-    if !is_child() && !can_inject() {
+    if !is_own_process() && !can_inject() {
         return;
     }
-    let process = TestProcess::injecting(&["pidfd_open:error=ENOSYS"]);
+    let process = OwnProcess::injecting(&["pidfd_open:error=ENOSYS"]);
     process.run(|| {
         on_both_drivers(|setup| {
             setup.run(async {

@@ -13,7 +13,6 @@ use anello::io::{AsyncFd, Interest};
 use anello::time::sleep;
 use anello::{Handle, Runtime, spawn, yield_now};
 
-use crate::common::child::Child;
 use crate::common::*;
 
 fn open_descriptors() -> usize {
@@ -31,7 +30,7 @@ fn run_until_closed(waking: &Runtime, expected: usize) {
 
 #[test]
 fn fault_11_dropped_async_fds_are_closed() {
-    Child::default().run(|| {
+    in_own_process(|| {
         on_every_driver(|setup| {
             let runtime = setup.runtime();
             let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
@@ -55,7 +54,7 @@ fn fault_11_dropped_async_fds_are_closed() {
 
 #[test]
 fn descriptors_of_exited_workers_are_closed() {
-    Child::default().run(|| {
+    in_own_process(|| {
         on_every_driver(|setup| {
             let (mut kept, mut wakers) = (Vec::new(), Vec::new());
             let waking = setup.runtime();

@@ -6,9 +6,9 @@ use std::io;
 use anello::net::echo;
 use anello::{DriverKind, DriverOptions, Runtime, SubmissionPolling, TaskWork, probe_uring, spawn};
 
-use crate::common::child::{Child, can_inject, is_child};
 use crate::common::{
-    all_drivers, fallback_setups, is_uring_unavailable, on_both_drivers, on_each, pair, within,
+    OwnProcess, all_drivers, can_inject, fallback_setups, is_own_process, is_uring_unavailable,
+    on_both_drivers, on_each, pair, within,
 };
 
 #[test]
@@ -99,7 +99,7 @@ fn driver_is_selected_by_name() {
 
 #[test]
 fn environment_overrides_driver() {
-    Child::default().variable("ANELLO_DRIVER", "epoll").run(|| {
+    OwnProcess::default().variable("ANELLO_DRIVER", "epoll").run(|| {
         let kind = DriverKind::Auto;
         assert_eq!(Runtime::builder().driver(kind.clone()).build().unwrap().driver().name, "epoll");
         let chosen = Runtime::builder().driver(kind).driver_from_environment(false).build().unwrap().driver();
@@ -109,7 +109,7 @@ fn environment_overrides_driver() {
 
 #[test]
 fn error_contains_unknown_driver_in_environment() {
-    Child::default().variable("ANELLO_DRIVER", "iocp").run(|| {
+    OwnProcess::default().variable("ANELLO_DRIVER", "iocp").run(|| {
         let error = Runtime::new().unwrap_err();
         assert!(error.to_string().contains("ANELLO_DRIVER") && error.to_string().contains("iocp"), "{error}");
     });
@@ -143,38 +143,39 @@ fn expect_setup_refused(part_of_message: &'static str) {
 
 #[test]
 fn fault_07_uring_forbidden() {
-    if is_child() || can_inject() {
-        Child::injecting(&["io_uring_setup:error=EPERM"])
+    if is_own_process() || can_inject() {
+        OwnProcess::injecting(&["io_uring_setup:error=EPERM"])
             .run(|| expect_setup_refused("kernel.io_uring_disabled"));
     }
 }
 
 #[test]
 fn fault_07_uring_unknown() {
-    if is_child() || can_inject() {
-        Child::injecting(&["io_uring_setup:error=ENOSYS"]).run(|| expect_setup_refused("not in the kernel"));
+    if is_own_process() || can_inject() {
+        OwnProcess::injecting(&["io_uring_setup:error=ENOSYS"])
+            .run(|| expect_setup_refused("not in the kernel"));
     }
 }
 
 #[test]
 fn fault_06_no_memory_at_setup() {
-    if is_child() || can_inject() {
-        Child::injecting(&["io_uring_setup:error=ENOMEM"]).run(|| expect_setup_refused("locked-memory"));
+    if is_own_process() || can_inject() {
+        OwnProcess::injecting(&["io_uring_setup:error=ENOMEM"]).run(|| expect_setup_refused("locked-memory"));
     }
 }
 
 #[test]
 fn fault_07_setup_flags_unsupported_by_kernel() {
-    if is_child() || can_inject() {
+    if is_own_process() || can_inject() {
         // The setup fails at every fallback step, including the last one.
-        Child::injecting(&["io_uring_setup:error=EINVAL"]).run(|| expect_setup_refused("too old"));
+        OwnProcess::injecting(&["io_uring_setup:error=EINVAL"]).run(|| expect_setup_refused("too old"));
     }
 }
 
 #[test]
 fn fault_07_registration_forbidden() {
-    if is_child() || can_inject() {
-        Child::injecting(&["io_uring_register:error=EINVAL"]).run(|| {
+    if is_own_process() || can_inject() {
+        OwnProcess::injecting(&["io_uring_register:error=EINVAL"]).run(|| {
             if let Err(error) = build(DriverKind::Uring, &DriverOptions::default()) {
                 assert!(is_uring_unavailable(&error));
                 return eprintln!("skipped: {error}");

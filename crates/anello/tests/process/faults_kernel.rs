@@ -11,10 +11,10 @@ use anello::net::{TcpListener, TcpStream, echo};
 use anello::time::sleep;
 use anello::{DriverKind, DriverOptions, Runtime, spawn};
 
-use crate::common::child::{Child, can_inject, freed_is_kept, is_child, raise_open_files};
+use crate::common::usage::{freed_is_kept, raise_open_files};
 use crate::common::{
-    ANY_PORT, Setup, all_drivers, assert_same_bytes, exchange, is_uring_unavailable, on_both_drivers,
-    on_each, on_every_driver, pair, pattern,
+    ANY_PORT, OwnProcess, Setup, all_drivers, assert_same_bytes, can_inject, exchange, in_own_process,
+    is_own_process, is_uring_unavailable, on_both_drivers, on_each, on_every_driver, pair, pattern,
 };
 use crate::server::Server;
 
@@ -35,9 +35,9 @@ async fn check_runtime_works(seed: u64) {
 
 #[test]
 fn fault_01_interrupted_waits() {
-    if is_child() || can_inject() {
+    if is_own_process() || can_inject() {
         // A failed call has submitted nothing, so a later call must submit its operations.
-        Child::injecting(&["/^(io_uring_enter|epoll_p?wait2?)$:error=EINTR:when=1+3"]).run(|| {
+        OwnProcess::injecting(&["/^(io_uring_enter|epoll_p?wait2?)$:error=EINTR:when=1+3"]).run(|| {
             on_every_driver(|setup| {
                 let features = setup.runtime().driver().features;
                 let features_expected = !setup.is_uring()
@@ -54,7 +54,7 @@ fn fault_01_interrupted_waits() {
 #[test]
 fn fault_01_signals_during_waits() {
     // Runs in a child process, because signals affect the whole process.
-    Child::default().run(|| {
+    in_own_process(|| {
         let caught = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&caught)).unwrap();
         on_every_driver(|setup| {
@@ -78,8 +78,8 @@ fn fault_01_signals_during_waits() {
 
 #[test]
 fn fault_03_spurious_eagain_on_reads() {
-    if is_child() || can_inject() {
-        Child::injecting(&["recvfrom:error=EAGAIN:when=2+3"]).run(|| {
+    if is_own_process() || can_inject() {
+        OwnProcess::injecting(&["recvfrom:error=EAGAIN:when=2+3"]).run(|| {
             on_both_drivers(|setup| setup.run(read_despite_spurious_eagain()));
         });
     }
@@ -213,7 +213,7 @@ fn fault_05_buffer_ring_grows_first() {
 
 #[test]
 fn fault_06_no_memory_to_map_ring() {
-    Child::default().run(|| {
+    in_own_process(|| {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let mut options = DriverOptions::default();
         (options.testing.sq_entries, options.testing.cq_entries) = (32_768, 65_536);
@@ -245,7 +245,7 @@ fn fault_06_no_memory_for_all_receive_buffers() {
     if freed_is_kept() {
         return eprintln!("skipped: the checker's allocator needs more memory than the limits allow");
     }
-    Child::default().run(|| {
+    in_own_process(|| {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         for (room_bytes, options) in [
             // The first limit allows the queues and part of 64 MiB of buffers. The second allows no 1 MiB buffer.

@@ -14,10 +14,10 @@ use anello::{current_driver_metrics, spawn, yield_now};
 use sha2::{Digest, Sha256};
 use socket2::{Domain, SockRef, Socket, Type};
 
-use crate::common::child::{Child, assert_grown_less, raise_open_files, usage};
+use crate::common::usage::{assert_grown_less, raise_open_files, usage};
 use crate::common::{
-    ANY_PORT, Rng, Setup, assert_same_bytes, both_drivers, on_both_drivers, on_each, on_every_driver, pair,
-    pattern, poll_at_most, scaled_timeout, sha256, variable, within,
+    ANY_PORT, Rng, Setup, assert_same_bytes, both_drivers, in_own_process, on_both_drivers, on_each,
+    on_every_driver, pair, pattern, poll_at_most, scaled_timeout, sha256, variable, within,
 };
 use crate::server::Server;
 
@@ -63,7 +63,7 @@ fn drops() -> u64 {
 #[test]
 fn fault_10_futures_dropped_in_flight() {
     // Runs in a child process, because its memory usage is measured.
-    Child::default().run(|| {
+    in_own_process(|| {
         on_both_drivers(|setup| {
             let runtime = setup.runtime();
             let warm_up = drops() / 4;
@@ -119,7 +119,7 @@ async fn drop_futures(seed: u64, count: u64) {
 
 #[test]
 fn fault_11_accept_and_connect_timeouts() {
-    Child::default().run(|| {
+    in_own_process(|| {
         // No task is accepting and the backlog is full, so attempts to connect never complete.
         let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         full.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
@@ -159,7 +159,7 @@ fn fault_11_accept_and_connect_timeouts() {
 
 #[test]
 fn closed_connections_leak_no_memory() {
-    Child::default().run(|| {
+    in_own_process(|| {
         on_both_drivers(|setup| {
             let runtime = setup.runtime();
             let serve = |count| async move {
@@ -203,7 +203,7 @@ async fn unread(count: usize) -> (Vec<TcpStream>, Vec<StdStream>) {
 
 #[test]
 fn fault_20_stalled_readers() {
-    Child::default().run(|| {
+    in_own_process(|| {
         assert!(raise_open_files() > 1100, "needs descriptors for 500 connections");
         on_both_drivers(|setup| {
             let runtime = setup.runtime();
@@ -244,7 +244,7 @@ fn fault_20_stalled_readers() {
 
 #[test]
 fn fault_20_small_messages_do_not_hold_large_buffers() {
-    Child::default().run(|| {
+    in_own_process(|| {
         on_both_drivers(|setup| {
             let runtime = setup.runtime();
             runtime.block_on(async {

@@ -13,8 +13,8 @@ use std::time::Duration;
 use anello::net::{TcpListener, echo};
 use anello::{DriverMetrics, current_driver_metrics, spawn};
 
-use crate::common::child::{Usage, command_for, limit_open_files, raise_open_files, usage_of};
-use crate::common::{ANY_PORT, Setup, setup_named};
+use crate::common::usage::{Usage, limit_open_files, raise_open_files, usage_of};
+use crate::common::{ANY_PORT, Setup, command_for, setup_named};
 
 const SETUP: &str = "ANELLO_TEST_SERVER";
 const OPEN_FILES: &str = "ANELLO_TEST_OPEN_FILES";

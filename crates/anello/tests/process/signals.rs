@@ -6,15 +6,15 @@ use std::thread;
 use anello::signal::{SignalKind, Signals, ctrl_c, signal};
 use rustix::process::Signal;
 
-use crate::common::child::Child;
 use crate::common::{
-    both_drivers, on_both_drivers, on_each, on_every_driver, poll_at_most, simulated_drivers,
+    OwnProcess, both_drivers, in_own_process, on_both_drivers, on_each, on_every_driver, poll_at_most,
+    simulated_drivers,
 };
 
 /// Runs in a child process, because signals affect the whole process.
 #[test]
 fn signals_end_wait() {
-    Child::default().run(|| {
+    in_own_process(|| {
         on_every_driver(|setup| {
             setup.run(async {
                 let mut signals = Signals::new([SignalKind::hangup()]).unwrap();
@@ -49,7 +49,7 @@ fn kill_self(signal: rustix::process::Signal) {
 #[test]
 fn signal_kills_process_after_last_signals_handle_is_dropped() {
     on_both_drivers(move |setup| {
-        Child::default().variable(DRIVER, setup.name).run_killed_by(libc::SIGTERM, || {
+        OwnProcess::default().variable(DRIVER, setup.name).run_killed_by(libc::SIGTERM, || {
             let setup = both_drivers()
                 .into_iter()
                 .find(|setup| std::env::var(DRIVER).is_ok_and(|name| name == setup.name));
@@ -77,7 +77,7 @@ fn signal_kills_process_after_last_signals_handle_is_dropped() {
 
 #[test]
 fn ignored_signal_is_ignored_again_after_signals_handle_is_dropped() {
-    Child::with_hang_up_ignored().run(|| {
+    OwnProcess::with_hang_up_ignored().run(|| {
         on_both_drivers(|setup| {
             setup.run(async {
                 let mut signals = Signals::new([SignalKind::hangup()]).unwrap();
@@ -97,7 +97,7 @@ fn ignored_signal_is_ignored_again_after_signals_handle_is_dropped() {
 /// Runs in a child process, because signals affect the whole process.
 #[test]
 fn one_signal_wakes_every_listener_once() {
-    Child::default().run(|| {
+    in_own_process(|| {
         on_every_driver(|setup| {
             setup.run(async {
                 let mut one = signal(SignalKind::user_defined1()).unwrap();
@@ -117,7 +117,7 @@ fn one_signal_wakes_every_listener_once() {
 
 #[test]
 fn listener_is_closed_after_runtime_is_dropped() {
-    Child::default().run(|| {
+    in_own_process(|| {
         on_both_drivers(|setup| {
             let runtime = setup.runtime();
             let mut listener = runtime.block_on(async { signal(SignalKind::user_defined1()).unwrap() });
@@ -129,7 +129,7 @@ fn listener_is_closed_after_runtime_is_dropped() {
 
 #[test]
 fn ctrl_c_returns_for_every_interrupt() {
-    Child::default().run(|| {
+    in_own_process(|| {
         on_both_drivers(|setup| {
             setup.run(async {
                 // Keeps the signal caught between the calls.
@@ -181,7 +181,7 @@ fn signal_is_unsupported_on_simulator_without_hosts() {
 /// Fault 11: listeners that are dropped leave no descriptors behind.
 #[test]
 fn fault_11_dropped_listeners_leave_no_descriptors() {
-    Child::default().run(|| {
+    in_own_process(|| {
         on_both_drivers(|setup| {
             setup.run(async {
                 let create = async || {

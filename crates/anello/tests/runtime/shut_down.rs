@@ -19,7 +19,6 @@ use anello::{Runtime, spawn, yield_now};
 use bytes::Bytes;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::common::child::command_for;
 use crate::common::*;
 
 /// Larger than what a Unix socket accepts in one call.

@@ -11,7 +11,8 @@ use std::time::Duration;
 use anello::time::sleep;
 use anello::{Runtime, spawn, yield_now};
 
-use crate::common::child::{Child, assert_grown_less, usage};
+use crate::common::in_own_process;
+use crate::common::usage::{assert_grown_less, usage};
 
 const TASKS: usize = 40_000;
 
@@ -45,7 +46,7 @@ impl Future for Waiting {
 #[test]
 #[cfg_attr(plain_memory, ignore = "the tool allocates every task separately")]
 fn scattered_tasks_keep_few_pages() {
-    Child::default().run(|| {
+    in_own_process(|| {
         let seed = fastrand::u64(..);
         eprintln!("seed {seed}");
         let mut random = fastrand::Rng::with_seed(seed);

@@ -16,8 +16,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata};
 
-use crate::common::child::Child;
-use crate::common::{ANY_PORT, on_both_drivers};
+use crate::common::{ANY_PORT, in_own_process, on_both_drivers};
 
 /// Spans by id: the parent, and the name and fields as text.
 static SPANS: Mutex<Vec<(Option<u64>, String)>> = Mutex::new(Vec::new());
@@ -103,7 +102,7 @@ fn assert_event(expected: &str) {
 
 #[test]
 fn named_tasks_run_in_their_span() {
-    Child::default().run(|| {
+    in_own_process(|| {
         LazyLock::force(&INSTALLED);
         on_both_drivers(|setup| {
             let number = unique();
@@ -129,7 +128,7 @@ fn named_tasks_run_in_their_span() {
 
 #[test]
 fn connections_are_traced_with_their_peers() {
-    Child::default().run(|| {
+    in_own_process(|| {
         LazyLock::force(&INSTALLED);
         on_both_drivers(|setup| {
             let (client, server) = setup.run(async {
@@ -156,7 +155,7 @@ fn connections_are_traced_with_their_peers() {
 
 #[test]
 fn blocking_closures_run_in_span_below_that_of_caller() {
-    Child::default().run(|| {
+    in_own_process(|| {
         LazyLock::force(&INSTALLED);
         on_both_drivers(|setup| {
             let number = unique();
@@ -172,7 +171,7 @@ fn blocking_closures_run_in_span_below_that_of_caller() {
 
 #[test]
 fn workers_run_in_their_span() {
-    Child::default().run(|| {
+    in_own_process(|| {
         LazyLock::force(&INSTALLED);
         on_both_drivers(|setup| {
             let number = unique();
@@ -189,7 +188,7 @@ fn workers_run_in_their_span() {
 /// The rate of warnings is limited on the clock of each host, and separately in each simulation.
 #[test]
 fn warnings_of_simulated_hosts_depend_only_on_seed() {
-    Child::default().run(|| {
+    in_own_process(|| {
         LazyLock::force(&INSTALLED);
         let warnings = || -> Vec<String> {
             let events = EVENTS.lock().unwrap();

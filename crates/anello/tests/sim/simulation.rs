@@ -19,7 +19,7 @@ use hyper::server::conn::http1;
 use hyper::{Request, client};
 use hyper_util::service::TowerToHyperService;
 
-use crate::common::child::command_for;
+use crate::common::command_for;
 
 const MODELS: [SimModel; 2] = [SimModel::Completion, SimModel::Readiness];
 

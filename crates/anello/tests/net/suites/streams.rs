@@ -617,7 +617,7 @@ fn task_that_never_waits_does_not_starve_other_tasks() {
 #[test]
 fn two_thousand_connections() {
     on_both_drivers(|setup: &Setup| {
-        let count = 2000.min((crate::common::child::raise_open_files() - 500) / 2 / 3);
+        let count = 2000.min((crate::common::usage::raise_open_files() - 500) / 2 / 3);
         setup.run(async move {
             let listener = Rc::new(listen().unwrap());
             let accepting = {

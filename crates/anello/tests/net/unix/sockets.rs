@@ -18,10 +18,10 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::family::{any_address, connect, listen, pair};
 use super::socket_path::SocketPath;
-use crate::common::child::{Child, usage};
+use crate::common::usage::usage;
 use crate::common::{
-    Flag, Rng, assert_same_bytes, on_both_drivers, on_each, on_every_driver, pattern, poll_at_most,
-    simulated_drivers,
+    Flag, Rng, assert_same_bytes, in_own_process, on_both_drivers, on_each, on_every_driver, pattern,
+    poll_at_most, simulated_drivers,
 };
 
 const MEGABYTE: usize = 1 << 20;
@@ -206,7 +206,7 @@ fn long_stream_to_stalled_reader() {
 
 #[test]
 fn closed_peer_returns_error_without_signal() {
-    Child::default().run(|| {
+    in_own_process(|| {
         // Detects SIGPIPE, which Rust programs ignore by default, but which would kill other programs.
         let broken_pipes = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGPIPE, std::sync::Arc::clone(&broken_pipes))
@@ -252,7 +252,7 @@ fn closed_peer_returns_error_without_signal() {
 
 #[test]
 fn descriptors_are_not_leaked() {
-    Child::default().run(|| {
+    in_own_process(|| {
         on_both_drivers(|setup| {
             let runtime = setup.runtime();
             runtime.block_on(open_and_close_connections(1, 200));

@@ -14,8 +14,9 @@ use anello::task::JoinSet;
 use anello::{Runtime, sync, yield_now};
 
 use super::{Kind, Operation, Waiting, kinds};
-use crate::common::child::Child;
-use crate::common::{Setup, all_drivers, both_drivers, hang_timeout, on_each, simulated_drivers};
+use crate::common::{
+    Setup, all_drivers, both_drivers, hang_timeout, in_own_process, on_each, simulated_drivers,
+};
 use crate::deliberate::{contain, panic_deliberately, silence};
 
 /// Runs the test for each operation that the setup supports. The last name printed is that of an operation that fails or
@@ -64,7 +65,7 @@ async fn start_waiting(kind: &Kind) -> (Operation, Waiting) {
 
 #[test]
 fn fault_10_dropped_operations_lose_nothing() {
-    Child::default().run(|| {
+    in_own_process(|| {
         on_each(everywhere(), |setup| {
             let runtime = setup.runtime();
             for kind in kinds(setup) {
@@ -99,7 +100,7 @@ async fn drop_at_each_poll(kind: &Kind) {
 
 #[test]
 fn fault_11_operations_leave_no_descriptors() {
-    Child::default().run(|| {
+    in_own_process(|| {
         for_each_kind(both_drivers(), |setup, kind| {
             for round in 0..6 {
                 let before = open_descriptors();
@@ -158,7 +159,7 @@ enum Order {
 
 #[test]
 fn fault_15_operations_outlive_their_runtime_and_move_to_another() {
-    Child::default().run(|| {
+    in_own_process(|| {
         for_each_kind(both_drivers_and_sim(), |setup, kind| {
             for (order, is_completed) in [
                 (Order::RuntimeFirst, false),
@@ -222,7 +223,7 @@ thread_local! {
 
 #[test]
 fn fault_15_operations_are_dropped_while_their_thread_exits() {
-    Child::default().run(|| {
+    in_own_process(|| {
         for_each_kind(both_drivers_and_sim(), |setup, kind| {
             for round in 0..6 {
                 let (setup, kind) = (setup.clone(), kind.clone());
@@ -276,7 +277,7 @@ impl Drop for Hostile {
 
 #[test]
 fn fault_17_panicking_wakers_of_operations_are_contained() {
-    Child::default().run(|| {
+    in_own_process(|| {
         silence();
         for_each_kind(both_drivers_and_sim(), |setup, kind| {
             for completes_first in [false, true] {
@@ -333,7 +334,7 @@ fn fault_17_panicking_wakers_of_operations_are_contained() {
 /// Tasks of another worker that join a set, and handles that abort them, used from any thread.
 #[test]
 fn fault_14_join_sets_and_aborts_wake_other_workers() {
-    Child::default().run(|| {
+    in_own_process(|| {
         on_each(all_drivers(), |setup| {
             let (handles, received) = std::sync::mpsc::channel();
             let worker = {

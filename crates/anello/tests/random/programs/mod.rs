@@ -38,8 +38,9 @@ use anello::{DriverKind, JoinHandle, Runtime, spawn, yield_now};
 use self::hostile::Hostility;
 use self::model::{Connection, World};
 use crate::allocator::live_bytes;
-use crate::common::child::Child;
-use crate::common::{Rng, Setup, hang_timeout, on_every_driver, random_simulator, seeds, variable, within};
+use crate::common::{
+    Rng, Setup, hang_timeout, in_own_process, on_every_driver, random_simulator, seeds, variable, within,
+};
 use crate::deliberate::{Deliberate, contain, panic_deliberately, silence};
 use crate::operations::Kind;
 
@@ -417,7 +418,7 @@ fn random_programs_on_simulated_kernels() {
 
 #[test]
 fn random_programs_on_every_driver() {
-    Child::default().run(|| on_linux(run_seed));
+    in_own_process(|| on_linux(run_seed));
 }
 
 #[test]
@@ -427,7 +428,7 @@ fn random_event_loops_on_simulated_kernels() {
 
 #[test]
 fn random_event_loops_on_every_driver() {
-    Child::default().run(|| on_linux(run_event_loop));
+    in_own_process(|| on_linux(run_event_loop));
 }
 
 #[test]
