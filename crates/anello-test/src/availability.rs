@@ -1,4 +1,4 @@
-//! Whether a set-up can run on this machine.
+//! Availability of a set-up on this machine.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -38,7 +38,7 @@ pub(crate) struct Connection<R: Receiver, W> {
     migration: Migration,
 }
 
-/// Whether the connection stays on its worker.
+/// Permission to move the connection to another worker.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Migration {
     Disallowed,

@@ -69,7 +69,7 @@ pub(super) struct Tasks {
     pub counters: TaskCounters,
 }
 
-/// When a task yields, when the driver gets a turn, and what is done after a turn.
+/// Budgets of tasks and turns, and what is done after a turn.
 #[derive(Debug)]
 pub(super) struct Turn {
     /// Remaining budget of the running task. Negative if the last operation cost more than the remaining budget.
@@ -93,7 +93,7 @@ pub(super) struct Lifecycle {
     deferred_shut_down: Cell<Option<Duration>>,
 }
 
-/// What the sockets of a runtime share, apart from the driver.
+/// State that the sockets of a runtime share, apart from the driver.
 #[derive(Debug, Default)]
 pub(crate) struct SocketState {
     /// Released streams that may still be sending accepted bytes, with their deadlines in nanoseconds.

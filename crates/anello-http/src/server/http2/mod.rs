@@ -121,7 +121,7 @@ impl<R: Receiver, W: PollSender> Http2Connection<R, W> {
     }
 }
 
-/// Whether the server is closing the connection.
+/// State of a connection: open, or being closed by the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shutdown {
     None,

@@ -121,7 +121,7 @@ pub(crate) trait CompletionKernel: Kernel {
     }
 }
 
-/// What a simulated kernel holds for the driver.
+/// Operations and buffers of the driver that a simulated kernel holds.
 #[cfg(debug_assertions)]
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
