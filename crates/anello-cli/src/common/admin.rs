@@ -13,6 +13,7 @@ use anello_http::observe::health::{self, HealthFormat};
 use anello_http::server::Eviction;
 use anello_http::{Request, Response, Server};
 
+use super::boxed_handler::boxed_handler;
 use super::error::Context;
 use super::listening::conflicting_flag_error;
 
@@ -47,7 +48,7 @@ pub fn ready_field(address: Option<SocketAddr>) -> String {
     address.map(|address| format!(" metrics={address}")).unwrap_or_default()
 }
 
-/// What `/health` reports. The server sets it, whatever its protocol.
+/// State of the server that `/health` reports. The server sets it, for each protocol.
 #[derive(Clone, Default)]
 pub struct Health(health::Health);
 
@@ -90,10 +91,8 @@ pub fn start(
                 // `/health`.
                 options.eviction = Eviction::Stalled { threshold: options.max_connections };
             });
-            server
-                .build()
-                .serve(joined.join(0), async move |request| respond(&render, &health, &request))
-                .await
+            let handler = boxed_handler(Box::new(move |request| respond(&render, &health, request)));
+            server.build().serve(joined.join(0), handler).await
         });
         if let Err(error) = served {
             tracing::error!(%error, "/metrics and /health endpoint stopped");

@@ -12,6 +12,7 @@ use anello_http::h1::Method;
 use anello_http::{Request, Response, Server};
 use bytes::Bytes;
 
+use crate::common::boxed_handler::boxed_handler;
 use crate::common::error::{Context, invalid_input};
 use crate::common::output::show;
 
@@ -39,10 +40,11 @@ pub fn run(arguments: &OpenArguments) -> io::Result<ExitCode> {
         let server = Server::builder().build();
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
         let url = format!("http://{}/", listener.local_addr()?);
-        let accepting = server.serve(listener, async move |request: Request| {
+        let handler = boxed_handler(Box::new(move |request: &Request| {
             let is_page = request.path() == "/" && matches!(request.method(), Method::Get | Method::Head);
             if is_page { Response::html(page.clone()) } else { Response::new(404) }
-        });
+        }));
+        let accepting = server.serve(listener, handler);
         show(&format!("{}: {url} (Ctrl-C ends the server)\n", path.display()))?;
         if !arguments.no_browser {
             open_browser(&url);
