@@ -45,6 +45,7 @@ impl OwnProcess {
         Self { wrapper, ..Self::default() }
     }
 
+    /// Sets an environment variable of the process.
     pub fn variable(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.environment.push((name, value.into()));
         self

@@ -333,7 +333,7 @@ fn fault_21_idle_flood() {
 }
 
 fn server_usage(server: &Server) -> usize {
-    crate::common::child::usage_of(server.process()).resident_bytes
+    crate::common::usage::usage_of(server.process()).resident_bytes
 }
 
 #[test]

@@ -194,9 +194,9 @@ fn fault_11_dropped_listeners_leave_no_descriptors() {
                     }
                 };
                 create().await;
-                let before = crate::common::child::usage().descriptors;
+                let before = crate::common::usage::usage().descriptors;
                 create().await;
-                assert_eq!(crate::common::child::usage().descriptors, before);
+                assert_eq!(crate::common::usage::usage().descriptors, before);
             });
         });
     });
