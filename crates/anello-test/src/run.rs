@@ -30,7 +30,12 @@ pub fn on_every_driver_and_sim(test: impl Fn(&Setup) + Send + Sync + 'static) {
 ///
 /// Panics if the test fails or hangs, after it has printed the command that repeats the test on this set-up.
 pub fn on_each(setups: Vec<Setup>, test: impl Fn(&Setup) + Send + Sync + 'static) {
-    let (selection, test) = (Selection::current(), Arc::new(test));
+    on_each_included(setups, &(Arc::new(test) as Arc<dyn Fn(&Setup) + Send + Sync>));
+}
+
+/// Runs the test like [`on_each`]. Compiled once for all tests, like [`Setup::run`].
+fn on_each_included(setups: Vec<Setup>, test: &Arc<dyn Fn(&Setup) + Send + Sync>) {
+    let selection = Selection::current();
     let (included, excluded): (Vec<_>, Vec<_>) =
         setups.into_iter().partition(|setup| selection.is_included(setup.name));
     if included.is_empty() {
@@ -38,7 +43,7 @@ pub fn on_each(setups: Vec<Setup>, test: impl Fn(&Setup) + Send + Sync + 'static
         eprintln!("skipped: none of the test's set-ups is selected ({})", names.join(", "));
     }
     for setup in included {
-        let (name, test) = (setup.name, Arc::clone(&test));
+        let (name, test) = (setup.name, Arc::clone(test));
         let _print_on_panic = PrintOnPanic::new(name);
         if is_available(&setup) {
             within(hang_timeout(), name, move || test(&setup));

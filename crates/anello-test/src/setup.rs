@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 use std::future::Future;
+use std::pin::Pin;
 
 use anello::{DriverKind, DriverOptions, Runtime, RuntimeBuilder};
 
@@ -42,7 +43,9 @@ impl Setup {
     }
 
     /// Runs a future on a new runtime.
-    pub fn run<F: Future>(&self, future: F) -> F::Output {
+    pub fn run<'a, F: Future + 'a>(&self, future: F) -> F::Output {
+        // Boxed, so that a runtime is compiled once for each type of output, and not for each test.
+        let future: Pin<Box<dyn Future<Output = F::Output> + 'a>> = Box::pin(future);
         self.runtime().block_on(future)
     }
 

@@ -20,7 +20,7 @@ use futures_core::Stream;
 use rustls::ClientConfig;
 
 use crate::common::stream_client::ByteStreamClient;
-use crate::common::{tls, wait_until, with_long_timeouts};
+use crate::common::{boxed, tls, wait_until, with_long_timeouts};
 
 /// A server, and a client that is connected to it.
 struct Session {
@@ -46,7 +46,7 @@ impl Session {
         let server = builder.build();
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let address = listener.local_addr().expect("local address");
-        server.serve(listener, handler).detach();
+        server.serve(listener, boxed(handler)).detach();
         let client = ByteStreamClient::connect(address, config.as_ref()).await;
         Self { server, address, config, client, received: String::new() }
     }

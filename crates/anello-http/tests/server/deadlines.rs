@@ -21,7 +21,7 @@ use anello_test::{Setup, main_drivers_and_sim, run_on_each};
 use bytes::Bytes;
 use futures_core::Stream;
 
-use crate::common::{Client, metric_value, serve, wait_until};
+use crate::common::{Client, boxed, metric_value, serve, wait_until};
 
 /// Returns options whose timeouts do not expire during a test, unless the test changes them.
 fn with_long_timeouts() -> ServerOptions {
@@ -324,7 +324,7 @@ where
     let server = Server::builder().options(options).metrics(worker).build();
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = listener.local_addr().expect("local address");
-    server.serve(listener, handler).detach();
+    server.serve(listener, boxed(handler)).detach();
     (server, address, metrics)
 }
 

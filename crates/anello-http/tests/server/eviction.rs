@@ -11,7 +11,7 @@ use anello_http::server::Eviction;
 use anello_http::{Request, Response, Server, ServerOptions};
 use anello_test::{Setup, main_drivers_and_sim, run_on_each};
 
-use crate::common::{Client, metric_value, serve, wait_until, with_long_timeouts};
+use crate::common::{Client, boxed, metric_value, serve, wait_until, with_long_timeouts};
 
 const CONNECTIONS: usize = 10;
 
@@ -42,7 +42,7 @@ async fn check_eviction_by_further_client(setup: Setup, had_request: bool, suspe
     let server = Server::builder().options(options).metrics(counts).build();
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = listener.local_addr().expect("local address");
-    server.serve(listener, async |_: Request| Response::text("served")).detach();
+    server.serve(listener, boxed(async |_: Request| Response::text("served"))).detach();
     let mut idle = Vec::new();
     for _ in 0..100 {
         let mut client = Client::connect(address).await;

@@ -10,7 +10,7 @@ use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use anello_http::{Request, Response, Server, ServerOptions};
 use anello_test::{main_drivers_and_sim, run_on_each, setup_named};
 
-use crate::common::{Client, metric_value, serve, wait_until, with_long_timeouts};
+use crate::common::{Client, boxed, metric_value, serve, wait_until, with_long_timeouts};
 
 const TICK: Duration = Duration::from_millis(5);
 
@@ -92,7 +92,7 @@ fn timeouts_include_time_before_suspension() {
             let server = Server::builder().options(options).metrics(counts).build();
             let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
             let address = listener.local_addr().expect("local address");
-            server.serve(listener, echo).detach();
+            server.serve(listener, boxed(echo)).detach();
             let mut client = Client::connect(address).await;
             if had_request {
                 assert_eq!(client.get("/").await.status, 200, "{setup}");

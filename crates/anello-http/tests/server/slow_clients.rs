@@ -20,7 +20,7 @@ use bytes::Bytes;
 use futures_core::Stream;
 
 use crate::common::stream_client::ByteStreamClient;
-use crate::common::{Client, serve, tls, wait_until};
+use crate::common::{Client, boxed, serve, tls, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -48,7 +48,7 @@ fn serve_large(tls: Option<TlsConfig>) -> (Server, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = listener.local_addr().expect("local address");
     let large = Bytes::from(vec![b'#'; BODY_BYTES]);
-    server.serve(listener, async move |_: Request| Response::text(large.clone())).detach();
+    server.serve(listener, boxed(async move |_: Request| Response::text(large.clone()))).detach();
     (server, address)
 }
 
@@ -411,7 +411,7 @@ fn response_is_sent_before_next_pipelined_request_completes() {
                     }
                 }
             };
-            server.serve(listener, handler).detach();
+            server.serve(listener, boxed(handler)).detach();
             for (first, first_bytes, next) in [
                 ("/fast", 10, "GET /slow HTTP/1.1\r\nHost: h\r\n\r\n"),
                 ("/large", 1 << 20, "GET /slow HTTP/1.1\r\nHost: h\r\n\r\n"),

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::common::{metric_value, wait_until};
+use crate::common::{boxed, metric_value, wait_until};
 
 /// A self-signed certificate for `localhost` in PEM and DER format, and its key in PEM format.
 struct Identity {
@@ -94,7 +94,7 @@ fn start(config: TlsConfig) -> (Server, SocketAddr) {
             Response::text([path.as_bytes(), &request.body().collect().await.unwrap_or_default()].concat())
         }
     };
-    server.serve(listener, handler).detach();
+    server.serve(listener, boxed(handler)).detach();
     (server, address)
 }
 
@@ -200,7 +200,7 @@ fn tls_clients_beyond_connection_limit_receive_503() {
             Server::builder().configure(|options| options.max_connections = 1).tls(identity.config()).build();
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let address = listener.local_addr().expect("local address");
-        server.serve(listener, async |_: Request| Response::text("served")).detach();
+        server.serve(listener, boxed(async |_: Request| Response::text("served"))).detach();
         let (first, second) = (identity.client(), identity.client());
         let last = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
         let client = spawn_blocking(move || {
@@ -226,7 +226,7 @@ fn client_that_disconnects_without_request_counts_as_closed_by_peer() {
         let server = Server::builder().tls(identity().config()).metrics(counts).build();
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let address = listener.local_addr().expect("local address");
-        server.serve(listener, async |_: Request| Response::new(204)).detach();
+        server.serve(listener, boxed(async |_: Request| Response::new(204))).detach();
         // The clients disconnect before the handshake, so the server cannot send close_notify.
         let clients = move || (0..10).for_each(|_| drop(StdStream::connect(address).expect("connect")));
         spawn_blocking(clients).await.expect("task completes");

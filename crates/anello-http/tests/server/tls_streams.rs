@@ -21,7 +21,7 @@ use futures_core::Stream;
 use rustls::ClientConfig;
 
 use crate::common::stream_client::ByteStreamClient;
-use crate::common::{tls, wait_until};
+use crate::common::{boxed, tls, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -89,7 +89,7 @@ where
     let (server_tls, client_tls) = tls::pair();
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = listener.local_addr().expect("local address");
-    Server::builder().options(options).tls(server_tls).build().serve(listener, handler).detach();
+    Server::builder().options(options).tls(server_tls).build().serve(listener, boxed(handler)).detach();
     (address, client_tls)
 }
 
