@@ -1,7 +1,7 @@
 //! Servers on several simulated hosts, with clients that check every byte, under all faults of the simulator: loss of
 //! connections, partitions, held packets, slow links, crashes, restarts, drains and faults of system calls.
 //!
-//! `ANELLO_SEEDS` sets the number of seeds for each server (default: 4). A failed test prints the command that replays
+//! `ANELLO_SEEDS` sets the number of seeds for each server (default: 2). A failed test prints the command that replays
 //! it.
 
 #![forbid(unsafe_code)]
@@ -149,7 +149,7 @@ fn run(stack: Stack, seed: u64, kinds: impl Iterator<Item = u64>) -> Result<u64,
 }
 
 fn check_server(name: &str, stack: Stack) {
-    check(name, seeds(4), |seed| run(stack, seed, 0..KINDS).map(drop));
+    check(name, seeds(2), |seed| run(stack, seed, 0..KINDS).map(drop));
 }
 
 #[test]

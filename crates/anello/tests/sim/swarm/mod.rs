@@ -240,7 +240,7 @@ fn driver_options(random: &mut Rng) -> DriverOptions {
 #[test]
 fn fault_42_swarm() {
     // The seed also selects the model, so the model passed here is ignored.
-    for_seeds(250, &MODELS[..1], |seed, _| drop(run(seed)));
+    for_seeds(80, &MODELS[..1], |seed, _| drop(run(seed)));
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn same_seed_replays_exactly() {
 fn broken_connection_does_not_return_eof() {
     for model in [SimModel::Completion, SimModel::Readiness] {
         for buffer_ring in [true, false] {
-            for seed in seeds(100) {
+            for seed in seeds(40) {
                 let mut faults = SimFaults::none();
                 faults.resets = 30;
                 let sim = SimOptions::new(seed).model(model).faults(faults);
@@ -292,16 +292,16 @@ fn broken_connection_does_not_return_eof() {
 
 #[test]
 fn lossless_faults_preserve_all_bytes_in_order() {
-    for_seeds(60, &MODELS, |seed, model| {
+    for_seeds(20, &MODELS, |seed, model| {
         let faults = lossless([0, 20, 100, 300, 600][seed as usize % 5]);
-        let (clients, ..) = run_echo(sim_options(seed, model, faults), 100 * 1024, false);
+        let (clients, ..) = run_echo(sim_options(seed, model, faults), 50 * 1024, false);
         clients.iter().for_each(|client| client.assert_received_all());
     });
 }
 
 #[test]
 fn bytes_received_before_connection_error_are_prefix() {
-    for_seeds(60, &MODELS, |seed, model| {
+    for_seeds(20, &MODELS, |seed, model| {
         let faults = SimFaults::all(50 + seed as u16 % 500);
         let (clients, ..) = run_echo(sim_options(seed, model, faults), 20 * 1024, false);
         clients.iter().for_each(|client| client.assert_received_prefix());
@@ -310,7 +310,7 @@ fn bytes_received_before_connection_error_are_prefix() {
 
 #[test]
 fn fault_10_dropped_futures_leave_no_operation_in_flight() {
-    for_seeds(100, &MODELS, |seed, model| {
+    for_seeds(40, &MODELS, |seed, model| {
         let mut faults = SimFaults::all(seed as u16 % 300);
         faults.late_completions = 0;
         let (clients, _, metrics) = run_echo(sim_options(seed, model, faults), 20 * 1024, true);
