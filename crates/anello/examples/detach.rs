@@ -11,7 +11,8 @@
 use std::io;
 use std::time::Duration;
 
-use anello::net::{AttachedStream, Stream, TcpListener, TcpStream};
+use anello::net::{TcpListener, TcpStream};
+use anello::server::{AttachedStream, DetachedStream};
 use rustix::time::{ClockId, clock_gettime};
 
 fn cpu_time() -> Duration {
@@ -35,7 +36,7 @@ async fn run(count: u32) -> io::Result<()> {
     let messages = cpu_time() - start;
     for _ in 0..count {
         exchange(&mut client, &mut server).await?;
-        let AttachedStream::Tcp(attached) = server.detach().await?.attach()? else {
+        let AttachedStream::Tcp(attached) = DetachedStream::detach(server).await?.attach()? else {
             return Err(io::ErrorKind::InvalidData.into());
         };
         server = attached;

@@ -58,9 +58,9 @@ pub mod exposition;
 pub mod fs;
 pub mod io;
 pub mod net;
-mod paged_slab;
 pub mod process;
 mod readiness;
+pub mod server;
 pub mod signal;
 #[cfg(feature = "sim")]
 #[cfg_attr(docsrs, doc(cfg(feature = "sim")))]
@@ -68,7 +68,6 @@ pub mod sim;
 pub mod sync;
 pub mod task;
 pub mod time;
-pub mod topology;
 
 #[doc(hidden)]
 pub use driver::{DisabledFeatures, TestOptions};
@@ -80,11 +79,10 @@ pub use driver::{
 #[cfg_attr(docsrs, doc(cfg(feature = "sim")))]
 pub use driver::{SimFaults, SimModel, SimOptions};
 pub use executor::{
-    BlockingHandle, EnterGuard, Handle, HeapTrim, JoinError, JoinHandle, MAX_BLOCKING_THREADS, Runtime,
-    RuntimeBuilder, RuntimeMetrics, TryCurrentError, WorkerContext, Workers, WorkersBuilder, allowed_cores,
-    current_driver, current_driver_metrics, fill_random, spawn, spawn_blocking, yield_now,
+    BlockingHandle, EnterGuard, Handle, JoinError, JoinHandle, MAX_BLOCKING_THREADS, Runtime, RuntimeBuilder,
+    RuntimeMetrics, TryCurrentError, WorkerContext, Workers, WorkersBuilder, allowed_cores, current_driver,
+    current_driver_metrics, fill_random, spawn, spawn_blocking, yield_now,
 };
-pub use paged_slab::PagedSlab;
 
 /// Documents whose examples run as doctests of this crate.
 #[cfg(doctest)]

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anello::Workers;
 use anello::io::BufReader;
-use anello::net::{Distribution, ListenerGroup, OwnedWriteHalf, TcpListener, TcpStream};
+use anello::net::{OwnedWriteHalf, TcpListener, TcpStream};
+use anello::server::{Distribution, ListenerGroup};
 use anello::sync::broadcast::error::RecvError;
 use anello::sync::broadcast::{Receiver, Sender};
 

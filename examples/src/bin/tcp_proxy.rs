@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use anello::Workers;
 use anello::io::copy_bidirectional;
-use anello::net::{ListenerGroup, TcpListener, TcpStream};
+use anello::net::{TcpListener, TcpStream};
+use anello::server::ListenerGroup;
 use anello::time::timeout;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -8,7 +8,8 @@
 use std::io;
 
 use anello::Workers;
-use anello::net::{ListenerGroup, TcpListener, TcpStream};
+use anello::net::{TcpListener, TcpStream};
+use anello::server::ListenerGroup;
 use futures_util::{SinkExt, StreamExt};
 use tokio_tungstenite::accept_async_with_config;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;

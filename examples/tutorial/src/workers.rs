@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 
-use anello::net::{GroupMember, ListenerGroup, PendingConnections, TcpListener};
+use anello::net::TcpListener;
+use anello::server::{GroupMember, ListenerGroup, PendingConnections};
 use anello::signal::{SignalKind, Signals};
 use anello::{Runtime, WorkerContext, Workers};
 use futures_util::future::select;

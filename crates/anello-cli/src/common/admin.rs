@@ -6,7 +6,8 @@ use std::sync::mpsc;
 use std::thread;
 
 use anello::exposition::CONTENT_TYPE;
-use anello::net::{ListenerGroup, TcpListener};
+use anello::net::TcpListener;
+use anello::server::ListenerGroup;
 use anello::{DriverKind, Runtime};
 use anello_http::h1::FieldName;
 use anello_http::observe::health::{self, HealthFormat};

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anello::JoinHandle;
-use anello::net::{self, GroupMember, ListenerGroup, PendingConnections, TcpListener, UnixListener};
+use anello::net::{TcpListener, UnixListener};
+use anello::server::{self, GroupMember, ListenerGroup, PendingConnections};
 use anello::signal::Signals;
 use anello::time::timeout;
 use clap::ValueEnum;
@@ -250,9 +251,9 @@ impl Listening {
     /// Sets the distribution over workers that are pinned to `cores`.
     pub fn set_distribution(&self, distribution: Distribution, cores: Option<&Cores>) -> io::Result<()> {
         let policy = match distribution {
-            Distribution::Balanced => net::Distribution::Balanced,
-            Distribution::LeastLoaded => net::Distribution::LeastLoaded,
-            Distribution::Kernel | Distribution::ByCore => net::Distribution::Kernel,
+            Distribution::Balanced => server::Distribution::Balanced,
+            Distribution::LeastLoaded => server::Distribution::LeastLoaded,
+            Distribution::Kernel | Distribution::ByCore => server::Distribution::Kernel,
         };
         self.internet.iter().for_each(|group| group.set_distribution(policy));
         self.unix.iter().for_each(|group| group.set_distribution(policy));

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anello::net::{ListenerGroup, PendingConnections};
+use anello::server::{ListenerGroup, PendingConnections};
 use anello::signal::SignalKind;
 use anello::sim::{Control, Error, LinkOptions, Simulation, SimulationBuilder};
 use anello::time::{sleep, timeout};

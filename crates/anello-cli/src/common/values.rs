@@ -6,7 +6,7 @@ use std::net::{AddrParseError, IpAddr};
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::time::Duration;
 
-use anello::topology::Topology;
+use anello::server::Topology;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::error::invalid_input;

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anello::topology::{Core, Topology as CpuTopology};
+use anello::server::{Core, Topology as CpuTopology};
 use anello::{DriverKind, DriverOptions, Runtime, SubmissionPolling};
 use rustix::process::{Resource, getrlimit};
 use tracing::subscriber::NoSubscriber;

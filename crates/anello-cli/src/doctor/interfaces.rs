@@ -1,6 +1,6 @@
 //! Collects facts about network interfaces: their queues and their interrupts.
 
-use anello::topology::parse_core_list;
+use anello::server::parse_core_list;
 
 use super::facts::{Interface, Interrupt, Queue};
 use super::tree::Tree;

@@ -9,10 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use anello::PagedSlab;
-use anello::net::{
-    AttachedStream, DetachedStream, Echo, GroupListener, GroupMember, RebalancerMember, ShutdownHandle,
-    Stream, echo, raw_os_error,
+use anello::net::{Echo, ShutdownHandle, Stream, echo, raw_os_error};
+use anello::server::{
+    AttachedStream, DetachedStream, GroupListener, GroupMember, PagedSlab, RebalancerMember,
 };
 use anello::time::{sleep, timeout};
 use futures_util::future::select;
@@ -269,7 +268,7 @@ impl ConnectionPermit {
     async fn move_connection(self, stream: impl Stream) {
         let Self { slot, admitted } = self;
         let open = Rc::clone(&slot.open);
-        match stream.detach().await {
+        match DetachedStream::detach(stream).await {
             Ok(detached) => {
                 let Some(rebalancer) = &open.rebalancer else { return };
                 match rebalancer.move_connection(slot.index, (detached, admitted)) {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anello::net::Rebalancer;
+use anello::server::Rebalancer;
 use anello::signal::{SignalKind, Signals};
 
 use super::connections::{Limits, Moved, OpenConnections, accept, accept_moved};

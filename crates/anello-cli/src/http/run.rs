@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use anello::net::{ListenerGroup, PendingConnections, Rebalancer, TcpListener};
+use anello::net::TcpListener;
+use anello::server::{ListenerGroup, PendingConnections, Rebalancer};
 use anello_http::ServerOptions;
 use anello_http::files::options::FileOptions;
 use anello_http::observe::access_log::{AccessLog, AccessLogHandle};

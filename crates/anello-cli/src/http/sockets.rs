@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anello::net::{ListenerGroup, PendingConnections, TcpListener};
+use anello::net::TcpListener;
+use anello::server::{ListenerGroup, PendingConnections};
 
 use super::flags::Arguments;
 use super::handover::{

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use anello::net::Rebalancer;
+use anello::server::Rebalancer;
 use anello::signal::{SignalKind, Signals};
 use anello::{DriverInfo, JoinHandle};
 use anello_http::files::options::FileOptions;

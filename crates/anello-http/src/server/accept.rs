@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::io;
 
-use anello::net::{GroupListener, GroupMember, Stream, StreamFamily, StreamListener, StreamSocket};
+use anello::net::{Stream, StreamFamily, StreamListener, StreamSocket};
+use anello::server::{GroupListener, GroupMember};
 
 /// A source of incoming connections.
 ///

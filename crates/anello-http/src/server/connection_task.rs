@@ -8,7 +8,8 @@ use std::ops::Deref;
 use std::pin::pin;
 use std::rc::Rc;
 
-use anello::net::{AttachedStream, Chunk, Stream};
+use anello::net::{Chunk, Stream};
+use anello::server::{AttachedStream, DetachedStream};
 
 use super::connection::{Connection, End, Resumed};
 use super::deadline::Phase;
@@ -266,7 +267,7 @@ where
     H: AsyncFn(Request) -> Response + 'static,
 {
     let Suspended { stream, handler, permit, requests_left, .. } = connection;
-    match (stream.detach().await, &worker.rebalancer) {
+    match (DetachedStream::detach(stream).await, &worker.rebalancer) {
         (Ok(stream), Some(rebalancer)) => {
             match rebalancer.move_connection(number, MovedConnection { stream, permit, requests_left }) {
                 Ok(()) => worker.observer.count(WorkerMetrics::connection_moved),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anello::net::DetachedStream;
+use anello::server::DetachedStream;
 
 /// A permit to serve one connection. If the connection count is shared, decrements it on drop.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl Drop for ConnectionPermit {
 /// [`ServerBuilder::rebalancer`](super::ServerBuilder::rebalancer).
 ///
 /// ```
-/// use anello::net::Rebalancer;
+/// use anello::server::Rebalancer;
 /// use anello_http::Server;
 /// use anello_http::server::MovedConnection;
 ///
@@ -44,7 +44,8 @@ mod tests {
     use std::rc::Rc;
     use std::time::Duration;
 
-    use anello::net::{AttachedStream, Rebalancer, TcpListener, TcpStream};
+    use anello::net::{TcpListener, TcpStream};
+    use anello::server::{AttachedStream, Rebalancer};
     use anello::time::timeout;
     use anello::{DriverKind, Runtime, spawn, yield_now};
 

@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anello::net::ShutdownHandle;
-use anello::{HeapTrim, PagedSlab};
+use anello::server::{HeapTrim, PagedSlab};
 
 use super::deadline::{Action, Deadlines, Phase, SuspendedDeadlines};
 use super::options::ServerOptions;

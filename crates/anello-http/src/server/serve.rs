@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use anello::net::{RebalancerMember, Stream};
+use anello::net::Stream;
+use anello::server::RebalancerMember;
 use anello::time::{sleep, timeout};
 use anello::{JoinHandle, spawn};
 
@@ -185,7 +186,8 @@ impl ServerBuilder {
     ///
     /// ```
     /// use anello::Workers;
-    /// use anello::net::{ListenerGroup, PendingConnections, Rebalancer, TcpListener};
+    /// use anello::net::TcpListener;
+    /// use anello::server::{ListenerGroup, PendingConnections, Rebalancer};
     /// use anello_http::{Request, Response, Server};
     ///
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 2)?;
@@ -309,8 +311,8 @@ impl Server {
     /// server cannot distinguish it from a client that has closed the connection completely.
     ///
     /// When the task is aborted, connections in the accept queue are reset. To accept these connections first, use a
-    /// [`GroupMember`](anello::net::GroupMember) and close its group
-    /// ([`ListenerGroup::close`](anello::net::ListenerGroup::close)).
+    /// [`GroupMember`](anello::server::GroupMember) and close its group
+    /// ([`ListenerGroup::close`](anello::server::ListenerGroup::close)).
     ///
     /// ```
     /// # anello::example! {
@@ -362,7 +364,7 @@ impl Server {
     ///
     /// ```
     /// # anello::example! {
-    /// use anello::net::Rebalancer;
+    /// use anello::server::Rebalancer;
     /// use anello_http::{Request, Response, Server};
     ///
     /// let server = Server::builder().rebalancer(Rebalancer::new(1).join(0)).build();
@@ -391,7 +393,7 @@ impl Server {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::net::Rebalancer;
+    /// # use anello::server::Rebalancer;
     /// # use anello_http::{Request, Response, Server};
     /// let server = Server::builder().rebalancer(Rebalancer::new(1).join(0)).build();
     /// let moving = server.serve_moved(async |_: Request| Response::text("ciao"));

@@ -5,7 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anello::net::{RebalancerMember, ShutdownHandle};
+use anello::net::ShutdownHandle;
+use anello::server::RebalancerMember;
 use anello::spawn;
 use anello::time::sleep;
 

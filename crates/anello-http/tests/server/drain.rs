@@ -4,7 +4,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener as StdTcpListener, TcpStream as StdTcpStream};
 use std::time::Duration;
 
-use anello::net::{ListenerGroup, PendingConnections, TcpListener};
+use anello::net::TcpListener;
+use anello::server::{ListenerGroup, PendingConnections};
 use anello::time::sleep;
 use anello_http::{Request, Response, Server, ServerOptions};
 use anello_test::{main_drivers, main_drivers_and_sim, on_each, run_on_each};

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use anello::Workers;
-use anello::net::{ListenerGroup, PendingConnections, Rebalancer, TcpListener};
+use anello::net::TcpListener;
+use anello::server::{ListenerGroup, PendingConnections, Rebalancer};
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use anello_http::{Request, Response, Server};
 use anello_test::{main_drivers, on_each};

@@ -26,7 +26,7 @@ const TIME_PARTS: u32 = 100;
 /// `prctl(2)`).
 ///
 /// ```
-/// use anello::HeapTrim;
+/// use anello::server::HeapTrim;
 ///
 /// let heap_trim = HeapTrim::new(1000);
 /// let mut buffers: Vec<Vec<u8>> = (0..2000).map(|_| vec![1; 3000]).collect();

@@ -20,8 +20,8 @@ use super::join::JoinHandle;
 use super::pin_watch::{Pin, PinWatch};
 use super::runtime::Runtime;
 use super::runtime_builder::RuntimeBuilder;
+use super::topology::Topology;
 use crate::driver::{raw_os_error, with_text};
-use crate::topology::Topology;
 
 /// A set of running workers. Dropping it blocks until all workers have finished.
 ///

@@ -26,7 +26,7 @@ const FILE_CHUNK_BYTES: u64 = 2 * 1024 * 1024;
 /// Connection owned by a stream or shared by its halves.
 pub struct Connection {
     pub(super) shared: Rc<Shared>,
-    pub(super) key: Key,
+    pub(crate) key: Key,
 }
 
 /// Handle that shuts down a connection from outside the task that uses it; see
@@ -148,13 +148,13 @@ impl fmt::Debug for ShutdownHandle {
 }
 
 impl Connection {
-    pub(super) fn new(shared: Rc<Shared>, key: Key) -> Self {
+    pub(crate) fn new(shared: Rc<Shared>, key: Key) -> Self {
         Self { shared, key }
     }
 
     /// Sends an event with the address of an accepted connection to `tracing`.
     #[inline]
-    pub(super) fn trace_accepted(&self) {
+    pub(crate) fn trace_accepted(&self) {
         if tracing::enabled!(tracing::Level::DEBUG) {
             let peer = self.driver().address(self.target(), End::Peer);
             let peer = peer.ok().and_then(|address| address.as_socket());
@@ -163,18 +163,18 @@ impl Connection {
     }
 
     #[track_caller]
-    pub(super) fn import(socket: impl Into<DetachedSocket>) -> io::Result<Self> {
+    pub(crate) fn import(socket: impl Into<DetachedSocket>) -> io::Result<Self> {
         let shared = current();
         let key = shared.driver.borrow_mut().import_stream(socket.into())?;
         Ok(Self { shared, key })
     }
 
     /// Counts the connection until it is closed or detached.
-    pub(super) fn hold_open_count(&self, open_count: OpenCount) {
+    pub(crate) fn hold_open_count(&self, open_count: OpenCount) {
         self.shared.driver.borrow_mut().hold_open_count(self.key, open_count);
     }
 
-    pub(super) fn take_open_count(&self) -> Option<OpenCount> {
+    pub(crate) fn take_open_count(&self) -> Option<OpenCount> {
         self.shared.driver.borrow_mut().take_open_count(self.key)
     }
 
@@ -185,7 +185,7 @@ impl Connection {
         Ok(Self { shared, key })
     }
 
-    pub(super) fn driver(&self) -> Ref<'_, Driver> {
+    pub(crate) fn driver(&self) -> Ref<'_, Driver> {
         self.shared.driver.borrow()
     }
 

@@ -26,7 +26,7 @@ pub struct IntoStdError<S> {
 }
 
 impl<S> IntoStdError<S> {
-    pub(super) fn new(error: io::Error, stream: S) -> Self {
+    pub(crate) fn new(error: io::Error, stream: S) -> Self {
         Self { error, stream }
     }
 

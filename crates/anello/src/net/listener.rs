@@ -20,10 +20,10 @@ use crate::executor::{ExhaustionLog, Shared, WaitQueue, current};
 use crate::time::{Sleep, sleep};
 
 /// Number of connections that the kernel queues until they are accepted.
-pub(super) const BACKLOG: u32 = 4096;
+pub(crate) const BACKLOG: u32 = 4096;
 
 /// Delay before a listener retries when the process has no descriptors left.
-pub(super) const EXHAUSTED_RETRY_DELAY: Duration = Duration::from_millis(100);
+pub(crate) const EXHAUSTED_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Listening socket of the family `F`: a [`TcpListener`](super::TcpListener) or a
 /// [`UnixListener`](super::UnixListener), bound to this thread's runtime.
@@ -234,7 +234,7 @@ impl<F: StreamFamily> fmt::Debug for StreamListener<F> {
     }
 }
 
-pub(super) struct Listener {
+pub(crate) struct Listener {
     shared: Rc<Shared>,
     key: Key,
     wait_queue: WaitQueue,
@@ -332,7 +332,7 @@ impl Drop for Listener {
 }
 
 /// Returns whether the process or the system has run out of descriptors or memory for a connection.
-pub(super) fn is_exhausted(error: &io::Error) -> bool {
+pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS))
 }
 
@@ -341,7 +341,7 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 /// Logs the cause and a remedy, at most once per [`WARNING_INTERVAL`] and worker: exhaustion usually persists, and every
 /// listener encounters it again after each [`EXHAUSTED_RETRY_DELAY`].
 #[cold]
-pub(super) fn warn_exhausted(shared: &Shared, error: &io::Error, rejected: usize) {
+pub(crate) fn warn_exhausted(shared: &Shared, error: &io::Error, rejected: usize) {
     let ExhaustionLog { logged_at_ns, rejected: unreported, suppressed } =
         shared.sockets.exhaustion_log.get();
     let (now_ns, rejected) = (shared.now_ns(), unreported + rejected);

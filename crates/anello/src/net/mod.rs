@@ -34,10 +34,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
-mod attached_stream;
 mod connection;
 mod datagram_readiness;
-mod detached_stream;
 mod echo;
 mod family;
 mod halves;
@@ -45,11 +43,8 @@ mod happy_eyeballs;
 mod into_std_error;
 mod linger;
 mod listener;
-mod listener_group;
-mod move_to;
 mod options;
 pub mod pipe;
-mod rebalancer;
 mod resolve;
 mod stream;
 mod stream_import;
@@ -62,17 +57,17 @@ mod udp;
 mod unix;
 mod unix_datagram;
 
-pub use attached_stream::AttachedStream;
+pub(crate) use connection::Connection;
 pub use connection::ShutdownHandle;
-pub use detached_stream::DetachedStream;
 pub use echo::{Echo, echo};
 pub use family::{StreamFamily, Tcp, Unix};
 pub use into_std_error::IntoStdError;
 pub use listener::StreamListener;
-pub use listener_group::{Distribution, GroupListener, GroupMember, ListenerGroup, PendingConnections};
+pub(crate) use listener::{BACKLOG, EXHAUSTED_RETRY_DELAY, Listener, is_exhausted, warn_exhausted};
 pub use options::TcpKeepalive;
-pub use rebalancer::{Rebalancer, RebalancerMember};
 pub use resolve::{ToSocketAddrs, lookup_host};
+#[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
+pub(crate) use stream::Sealed;
 pub use stream::{OwnedReadHalf, OwnedWriteHalf, OwnedWriter, ReadHalf, ReuniteError, Stream, WriteHalf};
 pub use stream_socket::StreamSocket;
 pub use tcp::{TcpListener, TcpListenerBuilder, TcpStream};
@@ -85,5 +80,3 @@ pub use crate::driver::{
     Chunk, DatagramInfo, Ecn, OutgoingDatagram, PeerCredentials, ReceivedDatagram, RecvBatch, SendBuf,
     raw_os_error,
 };
-#[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
-pub(crate) use {connection::Connection, stream::Sealed};

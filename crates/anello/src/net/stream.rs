@@ -1,13 +1,10 @@
 //! Streams of all families, and their halves. The methods of the halves are in `halves.rs`.
 
 use std::fmt;
-use std::future::Future;
 use std::ops::Deref;
 use std::rc::Rc;
 
 use super::connection::{Connection, ShutdownHandle};
-use super::detached_stream::DetachedStream;
-use super::into_std_error::IntoStdError;
 use crate::driver::Family;
 
 /// Connection of any family, bound to this thread's runtime: a [`TcpStream`](super::TcpStream) or a
@@ -97,40 +94,6 @@ pub trait Stream: Sealed + Sized + Unpin + 'static {
     /// ```
     fn shutdown_handle(&self) -> ShutdownHandle {
         self.connection().shutdown_handle()
-    }
-
-    /// Detaches the connection from this runtime, so that it can be [attached](DetachedStream::attach) to the runtime of
-    /// another thread.
-    ///
-    /// Waits until the kernel has taken all accepted bytes. Received bytes that no task has taken stay with the
-    /// connection. Takes about five system calls. A [`ShutdownHandle`] created earlier has no effect on the detached
-    /// stream. Not cancel-safe: dropping the future before it completes closes the connection.
-    ///
-    /// ```
-    /// use anello::net::{DetachedStream, Stream, UnixStream};
-    /// use anello::sync::mpsc;
-    ///
-    /// /// Passes the connection to the thread that receives from the channel.
-    /// async fn pass_on(stream: impl Stream, target: &mpsc::UnboundedSender<DetachedStream>) -> std::io::Result<()> {
-    ///     let detached = stream.detach().await.map_err(std::io::Error::from)?;
-    ///     target.send(detached).map_err(std::io::Error::other)
-    /// }
-    /// # anello::Runtime::builder().driver(anello::DriverKind::Epoll).driver_from_environment(false).build()?.block_on(async {
-    /// let (target, mut detached) = mpsc::unbounded_channel();
-    /// pass_on(UnixStream::pair()?.0, &target).await?;
-    /// assert!(detached.recv().await.is_some());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Returns an error if the connection is broken, or on the simulated driver. The error contains the stream, which is
-    /// still attached to this runtime.
-    fn detach(self) -> impl Future<Output = Result<DetachedStream, IntoStdError<Self>>> {
-        async move {
-            let detached = DetachedStream::detach(self.connection(), Self::FAMILY).await;
-            detached.map_err(|error| IntoStdError::new(error, self))
-        }
     }
 }
 

@@ -39,7 +39,7 @@ pub struct StreamSocket<F> {
 }
 
 impl<F: StreamFamily> StreamSocket<F> {
-    pub(super) fn new(connection: Connection) -> Self {
+    pub(crate) fn new(connection: Connection) -> Self {
         Self { connection, family: PhantomData }
     }
 

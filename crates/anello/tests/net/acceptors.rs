@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
-use anello::net::{ListenerGroup, PendingConnections, TcpListener, TcpStream};
+use anello::net::{TcpListener, TcpStream};
+use anello::server::{ListenerGroup, PendingConnections};
 use anello::time::{sleep, timeout};
 use anello::{spawn, yield_now};
 

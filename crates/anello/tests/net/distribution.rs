@@ -9,9 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use anello::Workers;
-use anello::net::{
-    Distribution, GroupListener, ListenerGroup, PendingConnections, TcpListener, UnixListener, echo,
-};
+use anello::net::{TcpListener, UnixListener, echo};
+use anello::server::{Distribution, GroupListener, ListenerGroup, PendingConnections};
 use anello::time::sleep;
 use socket2::{Domain, SockAddr, Socket, Type};
 

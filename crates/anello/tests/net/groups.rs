@@ -3,7 +3,8 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
 
-use anello::net::{GroupListener, GroupMember, echo};
+use anello::net::echo;
+use anello::server::{GroupListener, GroupMember};
 
 use crate::common::hang_timeout;
 

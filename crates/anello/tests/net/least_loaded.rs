@@ -4,7 +4,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream as StdStream};
 use std::thread;
 
-use anello::net::{Distribution, ListenerGroup, PendingConnections, TcpListener};
+use anello::net::TcpListener;
+use anello::server::{Distribution, ListenerGroup, PendingConnections};
 use anello::{Workers, allowed_cores, spawn};
 
 use crate::common::{Setup, group_setups, hang_timeout, on_each};

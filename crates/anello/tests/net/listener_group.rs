@@ -11,9 +11,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use anello::net::{
-    GroupMember, ListenerGroup, PendingConnections, TcpListener, TcpStream, UnixListener, echo, raw_os_error,
-};
+use anello::net::{TcpListener, TcpStream, UnixListener, echo, raw_os_error};
+use anello::server::{GroupMember, ListenerGroup, PendingConnections};
 use anello::time::{sleep, timeout};
 use anello::{Workers, allowed_cores, spawn_blocking};
 

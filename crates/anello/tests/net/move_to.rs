@@ -11,10 +11,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use anello::net::{
-    Distribution, ListenerGroup, PendingConnections, StreamFamily, StreamSocket, TcpListener, TcpStream,
-    UnixStream,
-};
+use anello::net::{StreamFamily, StreamSocket, TcpListener, TcpStream, UnixStream};
+use anello::server::{Distribution, ListenerGroup, PendingConnections};
 use anello::time::sleep;
 use anello::{Handle, WorkerContext, Workers, spawn, yield_now};
 

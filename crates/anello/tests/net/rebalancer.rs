@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use anello::net::{
-    AttachedStream, DetachedStream, ListenerGroup, PendingConnections, Rebalancer, RebalancerMember, Stream,
-    TcpListener,
+use anello::net::{Stream, TcpListener};
+use anello::server::{
+    AttachedStream, DetachedStream, ListenerGroup, PendingConnections, Rebalancer, RebalancerMember,
 };
 use anello::{Workers, spawn};
 
@@ -35,7 +35,7 @@ async fn serve(mut stream: impl Stream, member: Member, worker: usize, served: S
     };
     served[worker].fetch_sub(1, Ordering::Relaxed);
     if selected {
-        let detached = stream.detach().await.map_err(io::Error::from)?;
+        let detached = DetachedStream::detach(stream).await.map_err(io::Error::from)?;
         if let Err(refused) = member.move_connection(connection, detached) {
             attach(refused, member, worker, served);
         }

@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use anello::io::{AsyncFd, stderr, stdin, stdout};
 use anello::net::pipe::{OpenOptions, Receiver, Sender, pipe};
-use anello::net::{
-    ListenerGroup, TcpListener, TcpSocket, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream,
-};
+use anello::net::{TcpListener, TcpSocket, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
 use anello::process::Command;
+use anello::server::ListenerGroup;
 use anello::signal::{SignalKind, Signals, signal};
 use anello::sync::{broadcast, local, mpsc};
 use anello::task::{self, JoinSet};

@@ -5,7 +5,8 @@ use std::io::{self, ErrorKind};
 use std::rc::Rc;
 use std::time::Duration;
 
-use anello::net::{Distribution, ListenerGroup, PendingConnections, TcpListener, TcpStream};
+use anello::net::{TcpListener, TcpStream};
+use anello::server::{Distribution, ListenerGroup, PendingConnections};
 use anello::sim::{Simulation, check};
 use anello::time::{sleep, timeout};
 use anello::{JoinHandle, SimFaults, SimModel, spawn};

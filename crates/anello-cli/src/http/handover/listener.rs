@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anello::net::{ListenerGroup, PendingConnections, TcpListener};
+use anello::net::TcpListener;
+use anello::server::{ListenerGroup, PendingConnections};
 use rustix::fs::{Mode, fchmod};
 use socket2::{Domain, SockAddr, Socket, Type};
 

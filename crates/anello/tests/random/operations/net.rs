@@ -9,9 +9,10 @@ use std::path::PathBuf;
 
 use anello::io::Interest;
 use anello::net::{
-    ListenerGroup, OutgoingDatagram, PendingConnections, RecvBatch, Stream as _, StreamFamily, StreamSocket,
-    TcpListener, TcpSocket, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream, echo, lookup_host,
+    OutgoingDatagram, RecvBatch, StreamFamily, StreamSocket, TcpListener, TcpSocket, TcpStream, UdpSocket,
+    UnixDatagram, UnixListener, UnixStream, echo, lookup_host,
 };
+use anello::server::{DetachedStream, ListenerGroup, PendingConnections};
 use anello::{Handle, yield_now};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
@@ -115,7 +116,7 @@ pub fn kinds() -> Vec<Kind> {
             alone(async || {
                 let (mut near, _far) = UnixStream::pair().unwrap();
                 poll_once(near.recv());
-                near.detach().await
+                DetachedStream::detach(near).await
             })
         }),
         kind("StreamSocket::move_to", Linux, || checked(((), ()), async |()| move_to().await, |()| {})),

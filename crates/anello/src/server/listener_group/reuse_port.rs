@@ -8,8 +8,7 @@ use super::distribution::Distribution;
 use super::state::GroupState;
 use crate::driver::{listen_shared, steer_by_core, stop_steering, with_context};
 use crate::executor::with_current;
-use crate::net::TcpListener;
-use crate::net::listener::BACKLOG;
+use crate::net::{BACKLOG, TcpListener};
 
 impl ListenerGroup<TcpListener> {
     /// Creates a group of `members` members with one listening TCP socket per member, all bound to one address
@@ -21,7 +20,8 @@ impl ListenerGroup<TcpListener> {
     ///
     /// ```
     /// use anello::Workers;
-    /// use anello::net::{ListenerGroup, PendingConnections, TcpListener, TcpStream};
+    /// use anello::net::{TcpListener, TcpStream};
+    /// use anello::server::{ListenerGroup, PendingConnections};
     ///
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 2)?;
     /// let address = group.sockets()?[0].local_addr()?;
@@ -72,7 +72,8 @@ impl ListenerGroup<TcpListener> {
     /// (receive-side scaling). The load of the workers depends on that distribution.
     ///
     /// ```
-    /// use anello::net::{Distribution, ListenerGroup, TcpListener};
+    /// use anello::net::TcpListener;
+    /// use anello::server::{Distribution, ListenerGroup};
     ///
     /// let cores = anello::allowed_cores()?;
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), cores.len())?;
@@ -108,7 +109,8 @@ impl ListenerGroup<TcpListener> {
     /// Returns the error from `setsockopt(2)`, or `Unsupported` for simulated sockets.
     ///
     /// ```
-    /// # use anello::net::{Distribution, ListenerGroup, TcpListener};
+    /// # use anello::net::TcpListener;
+    /// # use anello::server::{Distribution, ListenerGroup};
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
     /// group.steer_by_core(&[0])?;
     /// group.stop_steering()?;

@@ -7,7 +7,7 @@
 /// there can be many for a short time.
 ///
 /// ```
-/// let mut names = anello::PagedSlab::new();
+/// let mut names = anello::server::PagedSlab::new();
 /// let (first, second) = (names.insert("Anna"), names.insert("Piero"));
 /// assert_eq!(names.remove(first), Some("Anna"));
 /// assert_eq!((names.get(first), names.get(second)), (None, Some(&"Piero")));
@@ -50,7 +50,7 @@ impl<T> PagedSlab<T> {
     /// Returns a number that is greater than every key in use, for loops during which the slab changes.
     ///
     /// ```
-    /// let mut slab = anello::PagedSlab::new();
+    /// let mut slab = anello::server::PagedSlab::new();
     /// assert_eq!(slab.key_bound(), 0);
     /// let key = slab.insert("value");
     /// assert!(key < slab.key_bound());

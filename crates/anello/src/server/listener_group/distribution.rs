@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 /// Policy for distributing connections over the members of a [`ListenerGroup`](super::ListenerGroup).
 ///
 /// ```
-/// use anello::net::{Distribution, ListenerGroup, TcpListener};
+/// use anello::net::TcpListener;
+/// use anello::server::{Distribution, ListenerGroup};
 ///
 /// // Connections that stay open for hours, such as WebSockets.
 /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 2)?;

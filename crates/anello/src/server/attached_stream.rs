@@ -3,18 +3,18 @@
 use std::io;
 
 use super::detached_stream::DetachedStream;
-use super::family::{Tcp, Unix};
-use super::stream_socket::StreamSocket;
 use crate::driver::Family;
+use crate::net::{StreamSocket, Tcp, Unix};
 
 /// A stream of either family, returned by [`DetachedStream::attach`].
 ///
 /// ```
 /// # anello::Runtime::builder().driver(anello::DriverKind::Epoll).driver_from_environment(false).build()?.block_on(async {
-/// use anello::net::{AttachedStream, Stream, UnixStream};
+/// use anello::net::UnixStream;
+/// use anello::server::{AttachedStream, DetachedStream};
 ///
 /// let (one, _other) = UnixStream::pair()?;
-/// let detached = one.detach().await.map_err(std::io::Error::from)?;
+/// let detached = DetachedStream::detach(one).await.map_err(std::io::Error::from)?;
 /// assert!(matches!(detached.attach()?, AttachedStream::Unix(_)));
 /// # Ok::<(), std::io::Error>(()) })?;
 /// # Ok::<(), std::io::Error>(())
@@ -32,9 +32,10 @@ impl DetachedStream {
     ///
     /// ```
     /// # anello::Runtime::builder().driver(anello::DriverKind::Epoll).driver_from_environment(false).build()?.block_on(async {
-    /// # use anello::net::{AttachedStream, Stream, UnixStream};
+    /// # use anello::net::UnixStream;
+    /// # use anello::server::{AttachedStream, DetachedStream};
     /// let (one, mut other) = UnixStream::pair()?;
-    /// let detached = one.detach().await.map_err(std::io::Error::from)?;
+    /// let detached = DetachedStream::detach(one).await.map_err(std::io::Error::from)?;
     /// other.write_all(b"ciao").await?;
     /// let AttachedStream::Unix(mut one) = detached.attach()? else { unreachable!("a Unix socket") };
     /// assert_eq!(one.recv().await?.as_deref(), Some(&b"ciao"[..]));

@@ -3,20 +3,19 @@
 use std::future::Future;
 use std::io;
 
-use super::family::StreamFamily;
-use super::into_std_error::IntoStdError;
-use super::stream::Stream as _;
-use super::stream_socket::StreamSocket;
+use super::detached_stream::DetachedStream;
 use crate::driver::log;
 use crate::executor::{Handle, JoinHandle};
+use crate::net::{IntoStdError, StreamFamily, StreamSocket};
 
 impl<F: StreamFamily> StreamSocket<F> {
     /// Moves the connection to another worker, and serves it there with the future that `serve` returns.
     ///
     /// Waits until the kernel has taken all accepted bytes, and detaches the socket from this runtime. The other worker
     /// attaches it to its own driver, calls `serve` and spawns the future. No byte is lost or repeated: received bytes
-    /// that no task has taken are also moved. The socket keeps its options. A [`ShutdownHandle`](super::ShutdownHandle)
-    /// created earlier has no effect on the moved stream. If open connections are counted
+    /// that no task has taken are also moved. The socket keeps its options. A
+    /// [`ShutdownHandle`](crate::net::ShutdownHandle) created earlier has no effect on the moved stream. If open
+    /// connections are counted
     /// ([`Distribution::LeastLoaded`](super::Distribution::LeastLoaded)), the connection is counted for the other
     /// worker from now on, or no longer if that worker is not in the group.
     ///
@@ -26,7 +25,8 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// Not cancel-safe: dropping the future before it completes closes the connection.
     ///
     /// ```
-    /// use anello::net::{ListenerGroup, PendingConnections, TcpListener, TcpStream};
+    /// use anello::net::{TcpListener, TcpStream};
+    /// use anello::server::{ListenerGroup, PendingConnections};
     /// use anello::{Runtime, Workers};
     ///
     /// async fn serve(mut stream: TcpStream) -> std::io::Result<()> {
@@ -75,7 +75,7 @@ impl<F: StreamFamily> StreamSocket<F> {
         S: Future + 'static,
         S::Output: Send + 'static,
     {
-        let detached = self.detach().await?;
+        let detached = DetachedStream::detach(self).await?;
         Ok(worker.spawn_with(move || async move {
             let connection = detached.attach_connection().inspect_err(|error| {
                 log(|| tracing::warn!(%error, "cannot attach a connection that was moved to this worker; closing it"));

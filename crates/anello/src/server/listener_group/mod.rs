@@ -44,7 +44,8 @@ use crate::executor::current;
 /// example to transfer the sockets to another process, and can [close](Self::close) the group.
 ///
 /// ```
-/// use anello::net::{ListenerGroup, TcpListener, TcpStream, PendingConnections};
+/// use anello::net::{TcpListener, TcpStream};
+/// use anello::server::{ListenerGroup, PendingConnections};
 ///
 /// let socket = std::net::TcpListener::bind("127.0.0.1:0")?;
 /// let address = socket.local_addr()?;
@@ -70,7 +71,8 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// accept from the same socket. With more sockets than members, some members accept from several.
     ///
     /// ```
-    /// # use anello::net::{ListenerGroup, TcpListener};
+    /// # use anello::net::TcpListener;
+    /// # use anello::server::ListenerGroup;
     /// // Two members accept from one socket.
     /// let socket = std::net::TcpListener::bind("127.0.0.1:0")?;
     /// let group = ListenerGroup::<TcpListener>::new(vec![socket], 2);
@@ -84,7 +86,8 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// Creates a paused group, which accepts nothing until it is [resumed](Self::resume).
     ///
     /// ```
-    /// # use anello::net::{ListenerGroup, TcpListener, TcpStream};
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// # use anello::server::ListenerGroup;
     /// let socket = std::net::TcpListener::bind("127.0.0.1:0")?;
     /// let address = socket.local_addr()?;
     /// let group = ListenerGroup::<TcpListener>::new_paused(vec![socket], 1);
@@ -115,7 +118,8 @@ impl<L: GroupListener> ListenerGroup<L> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::net::{ListenerGroup, TcpListener, TcpStream};
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// # use anello::server::ListenerGroup;
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
     /// let member = group.join(0);
     /// let client = TcpStream::connect(group.sockets()?[0].local_addr()?).await?;
@@ -152,7 +156,8 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// `Unsupported` for sockets on a simulated host.
     ///
     /// ```
-    /// # use anello::net::{ListenerGroup, TcpListener};
+    /// # use anello::net::TcpListener;
+    /// # use anello::server::ListenerGroup;
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 2)?;
     /// let sockets: Vec<std::net::TcpListener> = group.sockets()?;
     /// assert_eq!(sockets[0].local_addr()?, sockets[1].local_addr()?);
@@ -172,7 +177,8 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// ```
     /// # anello::example! {
     /// # use std::time::Duration;
-    /// # use anello::net::{ListenerGroup, TcpListener, TcpStream};
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// # use anello::server::ListenerGroup;
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
     /// let member = group.join(0);
     /// group.pause();
@@ -191,7 +197,8 @@ impl<L: GroupListener> ListenerGroup<L> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::net::{ListenerGroup, TcpListener, TcpStream};
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// # use anello::server::ListenerGroup;
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
     /// let member = group.join(0);
     /// group.pause();
@@ -216,7 +223,8 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// [`Balanced`](Distribution::Balanced).
     ///
     /// ```
-    /// # use anello::net::{Distribution, ListenerGroup, TcpListener};
+    /// # use anello::net::TcpListener;
+    /// # use anello::server::{Distribution, ListenerGroup};
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 2)?;
     /// group.set_distribution(Distribution::Kernel);
     /// assert_eq!(group.distribution(), Distribution::Kernel);
@@ -229,7 +237,8 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// Returns how connections are distributed over the members.
     ///
     /// ```
-    /// # use anello::net::{Distribution, ListenerGroup, TcpListener};
+    /// # use anello::net::TcpListener;
+    /// # use anello::server::{Distribution, ListenerGroup};
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 2)?;
     /// assert_eq!(group.distribution(), Distribution::Balanced);
     /// # Ok::<(), std::io::Error>(())
@@ -244,7 +253,8 @@ impl<L: GroupListener> ListenerGroup<L> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::net::{Distribution, ListenerGroup, TcpListener, TcpStream};
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// # use anello::server::{Distribution, ListenerGroup};
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
     /// group.set_distribution(Distribution::LeastLoaded);
     /// let member = group.join(0);
@@ -267,7 +277,8 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// ```
     /// # use std::time::Duration;
     /// # use anello::Workers;
-    /// # use anello::net::{ListenerGroup, PendingConnections, TcpListener};
+    /// # use anello::net::TcpListener;
+    /// # use anello::server::{ListenerGroup, PendingConnections};
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 2)?;
     /// let joined = group.clone();
     /// let workers = Workers::builder().unpinned_workers(2).start(move |worker| {
@@ -292,7 +303,8 @@ impl<L: GroupListener> ListenerGroup<L> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::net::{ListenerGroup, PendingConnections, TcpListener, TcpStream};
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// # use anello::server::{ListenerGroup, PendingConnections};
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
     /// let member = group.join(0);
     /// let _client = TcpStream::connect(group.sockets()?[0].local_addr()?).await?;
@@ -314,7 +326,8 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// Returns whether the group is closed.
     ///
     /// ```
-    /// # use anello::net::{ListenerGroup, PendingConnections, TcpListener};
+    /// # use anello::net::TcpListener;
+    /// # use anello::server::{ListenerGroup, PendingConnections};
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
     /// let clone = group.clone();
     /// group.close(PendingConnections::Leave);
@@ -329,7 +342,8 @@ impl<L: GroupListener> ListenerGroup<L> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::net::{ListenerGroup, PendingConnections, TcpListener};
+    /// # use anello::net::TcpListener;
+    /// # use anello::server::{ListenerGroup, PendingConnections};
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
     /// let clone = group.clone();
     /// let waiting = anello::spawn(async move { clone.closed().await });

@@ -4,7 +4,8 @@
 ///
 /// ```
 /// # anello::example! {
-/// use anello::net::{ListenerGroup, PendingConnections, TcpListener, TcpStream};
+/// use anello::net::{TcpListener, TcpStream};
+/// use anello::server::{ListenerGroup, PendingConnections};
 ///
 /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
 /// let member = group.join(0);

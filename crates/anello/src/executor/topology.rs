@@ -10,7 +10,7 @@ use std::str::FromStr;
 /// The CPUs of a machine, as described by `/sys/devices/system`.
 ///
 /// ```
-/// use anello::topology::Topology;
+/// use anello::server::Topology;
 ///
 /// let topology = Topology::read();
 /// // One core per physical core first, then their SMT siblings.
@@ -26,7 +26,7 @@ pub struct Topology {
 /// A core, and what it shares with others.
 ///
 /// ```
-/// for core in anello::topology::Topology::read().cores() {
+/// for core in anello::server::Topology::read().cores() {
 ///     assert!(core.siblings.contains(&core.number));
 /// }
 /// ```
@@ -48,7 +48,7 @@ impl Topology {
     /// Reads the topology of this machine. Cores that the kernel does not describe are omitted.
     ///
     /// ```
-    /// let topology = anello::topology::Topology::read();
+    /// let topology = anello::server::Topology::read();
     /// assert!(topology.cores().is_sorted_by_key(|core| core.number));
     /// ```
     pub fn read() -> Self {
@@ -58,7 +58,7 @@ impl Topology {
     /// Reads the topology from the directory `sys/devices/system` below `root`.
     ///
     /// ```
-    /// use anello::topology::Topology;
+    /// use anello::server::Topology;
     ///
     /// let unknown = Topology::read_from("/nonexistent".as_ref());
     /// assert!(unknown.cores().is_empty());
@@ -83,7 +83,7 @@ impl Topology {
     /// Returns the cores that are online, in ascending order.
     ///
     /// ```
-    /// let cores = anello::topology::Topology::read().cores().len();
+    /// let cores = anello::server::Topology::read().cores().len();
     /// println!("{cores} cores");
     /// ```
     pub fn cores(&self) -> &[Core] {
@@ -95,7 +95,7 @@ impl Topology {
     /// the cores with a common cache. A core that the topology lacks counts as a separate physical core.
     ///
     /// ```
-    /// let order = anello::topology::Topology::default().preferred_order(&[3, 1]);
+    /// let order = anello::server::Topology::default().preferred_order(&[3, 1]);
     /// assert_eq!(order, [1, 3]);
     /// ```
     pub fn preferred_order(&self, cores: &[usize]) -> Vec<usize> {
@@ -144,7 +144,7 @@ fn list(file: &Path) -> Option<Vec<usize>> {
 /// Parses a list of cores in the format of the kernel, such as `0-2,8`. Returns `None` if the text has another format.
 ///
 /// ```
-/// use anello::topology::parse_core_list;
+/// use anello::server::parse_core_list;
 ///
 /// assert_eq!(parse_core_list("0-2,8\n"), Some(vec![0, 1, 2, 8]));
 /// assert_eq!(parse_core_list("\n"), Some(vec![]));

@@ -15,20 +15,18 @@ use super::pending::PendingConnections;
 use super::state::{AcceptedConnection, Group, GroupAcceptSink, GroupState, State};
 use crate::driver::{Accepted, DetachedSocket, OpenCount, log, try_accept};
 use crate::executor::{Shared, WaitQueue};
-use crate::net::connection::Connection;
-use crate::net::family::StreamFamily;
-use crate::net::listener::{
-    BACKLOG, EXHAUSTED_RETRY_DELAY, Listener, StreamListener, is_exhausted, warn_exhausted,
+use crate::net::{
+    BACKLOG, Connection, EXHAUSTED_RETRY_DELAY, Listener, Stream, StreamFamily, StreamListener, StreamSocket,
+    is_exhausted, warn_exhausted,
 };
-use crate::net::stream::Stream;
-use crate::net::stream_socket::StreamSocket;
 use crate::time::sleep;
 
 /// Listener type of a group: [`TcpListener`](crate::net::TcpListener) or [`UnixListener`](crate::net::UnixListener).
 /// This trait is sealed.
 ///
 /// ```
-/// use anello::net::{GroupListener, ListenerGroup, PendingConnections, Stream, TcpListener, TcpStream};
+/// use anello::net::{Stream, TcpListener, TcpStream};
+/// use anello::server::{GroupListener, ListenerGroup, PendingConnections};
 ///
 /// /// Greets the clients of one member, over TCP or Unix sockets.
 /// async fn greet<L: GroupListener>(group: ListenerGroup<L>) -> std::io::Result<()> {
@@ -78,7 +76,8 @@ impl<F: StreamFamily> GroupListener for StreamListener<F> {
 ///
 /// ```
 /// # anello::example! {
-/// use anello::net::{GroupMember, ListenerGroup, PendingConnections, TcpListener};
+/// use anello::net::TcpListener;
+/// use anello::server::{GroupMember, ListenerGroup, PendingConnections};
 ///
 /// /// Returns the number of clients served.
 /// async fn serve(member: &GroupMember<TcpListener>) -> std::io::Result<usize> {
@@ -152,7 +151,8 @@ impl<L: GroupListener> GroupMember<L> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::net::{ListenerGroup, PendingConnections, TcpListener, TcpStream};
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// # use anello::server::{ListenerGroup, PendingConnections};
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
     /// let member = group.join(0);
     /// let client = TcpStream::connect(group.sockets()?[0].local_addr()?).await?;
@@ -207,7 +207,8 @@ impl<L: GroupListener> GroupMember<L> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::net::{ListenerGroup, TcpListener, TcpStream};
+    /// # use anello::net::{TcpListener, TcpStream};
+    /// # use anello::server::ListenerGroup;
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 1)?;
     /// let member = group.join(0);
     /// member.set_accept_ahead(false);

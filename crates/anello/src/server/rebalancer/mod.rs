@@ -39,7 +39,8 @@ const MAX_QUEUED_MOVES: usize = 1024;
 /// connection moves only if its new worker is then not busier than the old one. With an even load, nothing moves.
 ///
 /// ```
-/// use anello::net::{AttachedStream, DetachedStream, Rebalancer, RebalancerMember, Stream, TcpStream};
+/// use anello::net::TcpStream;
+/// use anello::server::{AttachedStream, DetachedStream, Rebalancer, RebalancerMember};
 ///
 /// type Member = RebalancerMember<DetachedStream>;
 ///
@@ -52,7 +53,7 @@ const MAX_QUEUED_MOVES: usize = 1024;
 ///         if !member.record(connection, 1) {
 ///             continue;
 ///         }
-///         let detached = stream.detach().await?;
+///         let detached = DetachedStream::detach(stream).await?;
 ///         match member.move_connection(connection, detached) {
 ///             Ok(()) => return Ok(()),
 ///             // The other worker is shutting down.
@@ -111,7 +112,7 @@ impl<T> Rebalancer<T> {
     /// Creates a rebalancer for a number of workers.
     ///
     /// ```
-    /// use anello::net::{DetachedStream, Rebalancer};
+    /// use anello::server::{DetachedStream, Rebalancer};
     ///
     /// let rebalancer = Rebalancer::<DetachedStream>::new(2);
     /// assert!(!rebalancer.join(0).record(7, 1), "the load is even");
@@ -127,7 +128,7 @@ impl<T> Rebalancer<T> {
     /// Returns the membership of a worker, which stays on its thread.
     ///
     /// ```
-    /// use anello::net::{DetachedStream, Rebalancer};
+    /// use anello::server::{DetachedStream, Rebalancer};
     ///
     /// let rebalancer = Rebalancer::<DetachedStream>::new(2);
     /// let (first, second) = (rebalancer.join(0), rebalancer.join(1));
@@ -155,7 +156,7 @@ impl<T> Rebalancer<T> {
 /// Membership of a worker in a [`Rebalancer`].
 ///
 /// ```
-/// use anello::net::{DetachedStream, Rebalancer, RebalancerMember};
+/// use anello::server::{DetachedStream, Rebalancer, RebalancerMember};
 ///
 /// let member: RebalancerMember<DetachedStream> = Rebalancer::new(1).join(0);
 /// assert!(!member.record(7, 1), "a single worker has no other to move to");
@@ -178,7 +179,7 @@ impl<T> RebalancerMember<T> {
     /// memory, unless the worker is overloaded.
     ///
     /// ```
-    /// # use anello::net::{DetachedStream, Rebalancer};
+    /// # use anello::server::{DetachedStream, Rebalancer};
     /// let member = Rebalancer::<DetachedStream>::new(2).join(0);
     /// assert!(!member.record(7, 1));
     /// ```
@@ -191,7 +192,7 @@ impl<T> RebalancerMember<T> {
     /// [`recv`](Self::recv) returns it.
     ///
     /// ```
-    /// # use anello::net::Rebalancer;
+    /// # use anello::server::Rebalancer;
     /// let member = Rebalancer::new(2).join(0);
     /// assert_eq!(member.move_connection(7, "not selected"), Err("not selected"));
     /// ```
@@ -211,7 +212,7 @@ impl<T> RebalancerMember<T> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::net::{DetachedStream, Rebalancer};
+    /// # use anello::server::{DetachedStream, Rebalancer};
     /// let member = Rebalancer::<DetachedStream>::new(2).join(0);
     /// member.close();
     /// assert!(member.recv().await.is_none());
@@ -261,7 +262,7 @@ impl<T> RebalancerMember<T> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::net::{DetachedStream, Rebalancer};
+    /// # use anello::server::{DetachedStream, Rebalancer};
     /// let member = Rebalancer::<DetachedStream>::new(1).join(0);
     /// member.close();
     /// assert!(member.recv().await.is_none());
