@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use anello::{
-    DisabledFeatures, DriverKind, DriverOptions, SimModel, SimOptions, SubmissionPolling, TaskWork, ZeroCopy,
-};
+use anello::sim::{SimModel, SimOptions};
+use anello::{DisabledFeatures, DriverKind, DriverOptions, SubmissionPolling, TaskWork, ZeroCopy};
 
 use crate::Setup;
 

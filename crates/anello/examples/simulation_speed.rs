@@ -7,9 +7,8 @@
 
 use std::time::{Duration, Instant};
 
-use anello::SimModel;
 use anello::net::{TcpListener, TcpStream, UdpSocket};
-use anello::sim::{LinkOptions, Simulation};
+use anello::sim::{LinkOptions, SimModel, Simulation};
 
 const MESSAGE_BYTES: usize = 64;
 const BATCH: usize = 32;

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use anello::server::{ListenerGroup, PendingConnections};
 use anello::signal::SignalKind;
-use anello::sim::{Control, Error, LinkOptions, Simulation, SimulationBuilder};
+use anello::sim::{Control, Error, LinkOptions, SimFaults, SimModel, Simulation, SimulationBuilder};
 use anello::time::{sleep, timeout};
-use anello::{JoinHandle, RuntimeMetrics, SimFaults, SimModel};
+use anello::{JoinHandle, RuntimeMetrics};
 use futures_util::future::select;
 
 use super::listening::{FINAL_ACCEPT_TIMEOUT, Listening};

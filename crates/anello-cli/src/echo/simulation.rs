@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use anello::SimModel;
 use anello::net::{ReadHalf, TcpStream, WriteHalf};
-use anello::sim::{Control, Simulation, check};
+use anello::sim::{Control, SimModel, Simulation, check};
 use anello::time::{Instant, sleep, timeout};
 use clap::Parser;
 use futures_util::future::join;

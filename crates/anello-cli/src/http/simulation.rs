@@ -9,9 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
-use anello::SimFaults;
 use anello::net::TcpStream;
-use anello::sim::{Control, LinkOptions, check};
+use anello::sim::{Control, LinkOptions, SimFaults, check};
 use anello::time::{Instant, sleep, timeout};
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use clap::Parser;

@@ -287,8 +287,9 @@ mod tests {
     use std::time::Duration;
 
     use anello::net::{TcpListener, TcpStream};
+    use anello::sim::{SimModel, SimOptions};
     use anello::time::{sleep, timeout};
-    use anello::{DriverKind, Runtime, SimModel, SimOptions};
+    use anello::{DriverKind, Runtime};
     use futures_util::future::join;
 
     use super::super::observer::Observer;

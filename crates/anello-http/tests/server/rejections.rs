@@ -9,8 +9,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anello::net::TcpStream;
+use anello::sim::{SimFaults, SimModel, SimOptions};
 use anello::time::sleep;
-use anello::{DriverKind, SimFaults, SimModel, SimOptions, spawn};
+use anello::{DriverKind, spawn};
 use anello_http::{Request, RequestBodyError, Response, ServerOptions};
 use anello_test::{Setup, main_drivers_and_sim, run_on_each, seeds};
 

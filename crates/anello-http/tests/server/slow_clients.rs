@@ -11,8 +11,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use anello::net::TcpListener;
+use anello::sim::{SimFaults, SimModel, SimOptions};
 use anello::time::{Sleep, monotonic_now, sleep, timeout};
-use anello::{DriverKind, SimFaults, SimModel, SimOptions, spawn};
+use anello::{DriverKind, spawn};
 use anello_http::server::TlsConfig;
 use anello_http::{Body, Request, RequestBody, Response, Server, ServerOptions};
 use anello_test::{Setup, run_on_each, simulated_drivers};

@@ -5,9 +5,8 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anello::SimModel;
 use anello::net::{TcpListener, TcpStream};
-use anello::sim::Simulation;
+use anello::sim::{SimModel, Simulation};
 use anello::time::{Instant, sleep, timeout};
 use anello_http::{Body, Request, Response, Server};
 use bytes::Bytes;

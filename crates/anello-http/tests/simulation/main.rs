@@ -20,9 +20,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anello::signal::SignalKind;
-use anello::sim::{Control, LinkOptions, Simulation, check};
+use anello::sim::{Control, LinkOptions, SimFaults, SimModel, Simulation, check};
 use anello::time::{Instant, sleep};
-use anello::{SimFaults, SimModel};
 use anello_test::seeds;
 use futures_util::future::select;
 

@@ -60,7 +60,8 @@ impl EventLoopBuilder {
     /// use std::time::Duration;
     ///
     /// use anello::event_loop::{EventLoop, Events};
-    /// use anello::{DriverKind, SimOptions};
+    /// use anello::sim::SimOptions;
+    /// use anello::DriverKind;
     ///
     /// let driver = DriverKind::Sim(SimOptions::new(42));
     /// let (mut event_loop, mut events) = (EventLoop::builder().driver(driver).build()?, Events::new());

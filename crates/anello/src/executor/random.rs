@@ -13,7 +13,8 @@ use super::context::with_current;
 /// of random numbers.
 ///
 /// ```
-/// use anello::{DriverKind, Runtime, SimOptions, fill_random};
+/// use anello::sim::SimOptions;
+/// use anello::{DriverKind, Runtime, fill_random};
 ///
 /// let mut number = [0; 8];
 /// fill_random(&mut number)?;

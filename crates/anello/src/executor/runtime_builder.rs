@@ -82,7 +82,8 @@ impl RuntimeBuilder {
     /// simulated driver.
     ///
     /// ```
-    /// use anello::{DriverKind, Runtime, SimOptions};
+    /// use anello::sim::SimOptions;
+    /// use anello::{DriverKind, Runtime};
     ///
     /// let runtime = Runtime::builder().driver(DriverKind::Sim(SimOptions::new(42))).build()?;
     /// assert_eq!(runtime.driver().name, "sim");

@@ -10,8 +10,7 @@ use crate::driver::{LinkOptions, SimFaults, SimModel};
 /// ```
 /// use std::time::Duration;
 ///
-/// use anello::sim::{LinkOptions, Simulation};
-/// use anello::{SimFaults, SimModel};
+/// use anello::sim::{LinkOptions, SimFaults, SimModel, Simulation};
 ///
 /// let sim = Simulation::builder()
 ///     .seed(17)
@@ -56,7 +55,7 @@ impl SimulationBuilder {
     ///
     /// ```
     /// # use anello::sim::Simulation;
-    /// let mut sim = Simulation::builder().model(anello::SimModel::Readiness).build();
+    /// let mut sim = Simulation::builder().model(anello::sim::SimModel::Readiness).build();
     /// # sim.run()?;
     /// # Ok::<(), anello::sim::Error>(())
     /// ```
@@ -71,7 +70,7 @@ impl SimulationBuilder {
     ///
     /// ```
     /// # use anello::sim::Simulation;
-    /// let mut sim = Simulation::builder().faults(anello::SimFaults::lossless(50)).build();
+    /// let mut sim = Simulation::builder().faults(anello::sim::SimFaults::lossless(50)).build();
     /// # sim.run()?;
     /// # Ok::<(), anello::sim::Error>(())
     /// ```

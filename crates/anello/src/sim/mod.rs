@@ -1,7 +1,7 @@
 //! Deterministic simulation of several hosts, for tests of distributed programs.
 //!
 //! A [`Simulation`] runs several hosts on one thread and one virtual clock. Each host has its own runtime on the
-//! [simulated driver](crate::SimOptions), a name, an IPv4 address, an IPv6 address and a loopback interface. Programs
+//! [simulated driver](SimOptions), a name, an IPv4 address, an IPv6 address and a loopback interface. Programs
 //! run unchanged: they bind to `0.0.0.0:80`, connect to `leader:80`, spawn tasks and sleep. No real time passes while
 //! they wait. [`Control`] separates hosts, crashes and restarts them, sends them signals, and changes the links between
 //! them. One seed determines a run completely, and [`check`] runs a test with many seeds.
@@ -78,4 +78,4 @@ pub use control::Control;
 pub use error::Error;
 pub use simulation::Simulation;
 
-pub use crate::driver::{CrashLoss, LinkOptions, LinkStatistics};
+pub use crate::driver::{CrashLoss, LinkOptions, LinkStatistics, SimFaults, SimModel, SimOptions};

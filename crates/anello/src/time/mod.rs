@@ -14,7 +14,8 @@
 //!
 //! ```
 //! use anello::time::{Instant, sleep};
-//! use anello::{DriverKind, Runtime, SimOptions};
+//! use anello::sim::SimOptions;
+//! use anello::{DriverKind, Runtime};
 //! use std::time::Duration;
 //!
 //! let runtime = Runtime::builder().driver(DriverKind::Sim(SimOptions::new(17))).build()?;
@@ -77,7 +78,8 @@ pub fn monotonic_now() -> Duration {
 ///
 /// ```
 /// use anello::time::{sleep, system_now};
-/// use anello::{DriverKind, Runtime, SimOptions};
+/// use anello::sim::SimOptions;
+/// use anello::{DriverKind, Runtime};
 /// use std::time::{Duration, UNIX_EPOCH};
 ///
 /// let runtime = Runtime::builder().driver(DriverKind::Sim(SimOptions::new(17))).build()?;
@@ -172,7 +174,8 @@ async fn limit<F: Future>(mut sleep: Sleep, future: F) -> Result<F::Output, Elap
 ///
 /// ```
 /// use anello::time::{advance, sleep};
-/// use anello::{DriverKind, Runtime, SimOptions};
+/// use anello::sim::SimOptions;
+/// use anello::{DriverKind, Runtime};
 /// use std::time::Duration;
 ///
 /// let runtime = Runtime::builder().driver(DriverKind::Sim(SimOptions::new(17))).build()?;

@@ -17,9 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use anello::DriverKind;
 use anello::fs::File;
 use anello::net::{Stream, TcpListener, TcpStream};
-use anello::{DriverKind, SimFaults, SimModel, SimOptions};
+use anello::sim::{SimFaults, SimModel, SimOptions};
 pub use anello_test::*;
 use sha2::{Digest, Sha256};
 

@@ -6,8 +6,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anello::net::{OutgoingDatagram, RecvBatch, UdpSocket, UnixDatagram};
+use anello::sim::{SimFaults, SimModel, SimOptions};
 use anello::time::timeout;
-use anello::{DriverKind, SimFaults, SimModel, SimOptions, spawn, yield_now};
+use anello::{DriverKind, spawn, yield_now};
 
 use crate::common::{ANY_PORT, Rng, Setup, TURNS, in_own_process, on_every_driver, poll_at_most, seeds};
 

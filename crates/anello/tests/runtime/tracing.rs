@@ -8,10 +8,10 @@ use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use anello::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use anello::sim::Simulation;
+use anello::sim::{SimFaults, Simulation};
 use anello::task::Builder;
 use anello::time::sleep;
-use anello::{SimFaults, Workers, spawn_blocking, yield_now};
+use anello::{Workers, spawn_blocking, yield_now};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata};

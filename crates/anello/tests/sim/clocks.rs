@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, UNIX_EPOCH};
 
-use anello::SimModel;
 use anello::net::UdpSocket;
-use anello::sim::{LinkOptions, Simulation};
+use anello::sim::{LinkOptions, SimModel, Simulation};
 use anello::time::{Instant, interval, sleep, system_now, timeout};
 
 const MODELS: [SimModel; 2] = [SimModel::Completion, SimModel::Readiness];

@@ -4,9 +4,9 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use anello::net::{TcpListener, TcpStream, UnixStream, echo};
-use anello::sim::{LinkOptions, Simulation};
+use anello::sim::{LinkOptions, SimModel, Simulation};
+use anello::spawn;
 use anello::time::{Instant, sleep, timeout};
-use anello::{SimModel, spawn};
 
 fn milliseconds(count: u64) -> Duration {
     Duration::from_millis(count)

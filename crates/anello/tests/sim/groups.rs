@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anello::net::{TcpListener, TcpStream};
 use anello::server::{Distribution, ListenerGroup, PendingConnections};
-use anello::sim::{Simulation, check};
+use anello::sim::{SimFaults, SimModel, Simulation, check};
 use anello::time::{sleep, timeout};
-use anello::{JoinHandle, SimFaults, SimModel, spawn};
+use anello::{JoinHandle, spawn};
 
 use crate::common::seeds;
 

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anello::signal::{SignalKind, Signals, ctrl_c, signal};
-use anello::sim::Simulation;
+use anello::sim::{SimModel, Simulation};
+use anello::spawn;
 use anello::time::{Instant, sleep, timeout};
-use anello::{SimModel, spawn};
 
 const MODELS: [SimModel; 2] = [SimModel::Completion, SimModel::Readiness];
 

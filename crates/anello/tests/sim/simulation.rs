@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anello::compat::HyperTimer;
 use anello::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream, lookup_host};
-use anello::sim::{Control, LinkOptions, Simulation, SimulationBuilder, check};
+use anello::sim::{Control, LinkOptions, SimFaults, SimModel, Simulation, SimulationBuilder, check};
+use anello::spawn;
 use anello::time::{Instant, sleep, timeout};
-use anello::{SimFaults, SimModel, spawn};
 use axum::Router;
 use axum::routing::get;
 use http_body_util::{BodyExt, Full};

@@ -100,7 +100,8 @@ impl DriverInfo {
     /// machine, such as the use of a real clock.
     ///
     /// ```
-    /// use anello::{DriverKind, Runtime, SimOptions};
+    /// use anello::sim::SimOptions;
+    /// use anello::{DriverKind, Runtime};
     ///
     /// let runtime = Runtime::builder().driver(DriverKind::Sim(SimOptions::new(17))).build()?;
     /// assert!(runtime.driver().is_simulated());

@@ -3,7 +3,8 @@
 /// The kind of kernel that is simulated.
 ///
 /// ```
-/// use anello::{DriverKind, Runtime, SimModel, SimOptions};
+/// use anello::sim::{SimModel, SimOptions};
+/// use anello::{DriverKind, Runtime};
 ///
 /// for model in [SimModel::Completion, SimModel::Readiness] {
 ///     let driver = DriverKind::Sim(SimOptions::new(1).model(model));
@@ -33,7 +34,8 @@ pub enum SimModel {
 /// use std::time::Duration;
 ///
 /// use anello::time::{Instant, sleep};
-/// use anello::{DriverKind, Runtime, SimFaults, SimOptions};
+/// use anello::sim::{SimFaults, SimOptions};
+/// use anello::{DriverKind, Runtime};
 ///
 /// let driver = DriverKind::Sim(SimOptions::new(42).faults(SimFaults::lossless(50)));
 /// let runtime = Runtime::builder().driver(driver).driver_from_environment(false).build()?;
@@ -65,7 +67,7 @@ impl SimOptions {
     /// Returns options for a completion-based kernel without faults.
     ///
     /// ```
-    /// use anello::{SimFaults, SimModel, SimOptions};
+    /// use anello::sim::{SimFaults, SimModel, SimOptions};
     ///
     /// let options = SimOptions::new(42);
     /// assert_eq!((options.seed, options.model), (42, SimModel::Completion));
@@ -78,7 +80,7 @@ impl SimOptions {
     /// Sets the kind of kernel.
     ///
     /// ```
-    /// use anello::{SimModel, SimOptions};
+    /// use anello::sim::{SimModel, SimOptions};
     ///
     /// let options = SimOptions::new(42).model(SimModel::Readiness);
     /// assert_eq!(options.model, SimModel::Readiness);
@@ -92,7 +94,7 @@ impl SimOptions {
     /// Sets the rates of the injected faults.
     ///
     /// ```
-    /// use anello::{SimFaults, SimOptions};
+    /// use anello::sim::{SimFaults, SimOptions};
     ///
     /// let options = SimOptions::new(42).faults(SimFaults::lossless(100));
     /// assert_eq!(options.faults.short_receives, 100);
@@ -106,7 +108,7 @@ impl SimOptions {
     /// Sets the capacity of a connection in each direction, in bytes. The minimum is 1.
     ///
     /// ```
-    /// use anello::SimOptions;
+    /// use anello::sim::SimOptions;
     ///
     /// let options = SimOptions::new(42).socket_buffer_bytes(1024);
     /// assert_eq!(options.socket_buffer_bytes, 1024);
@@ -131,7 +133,7 @@ impl Default for SimOptions {
 /// [`lossless`](Self::lossless) or [`all`](Self::all), and change individual fields.
 ///
 /// ```
-/// use anello::SimFaults;
+/// use anello::sim::SimFaults;
 ///
 /// let faults = SimFaults::none().short_sends(500).delays(100);
 /// assert_eq!((faults.short_sends, faults.resets), (500, 0));
@@ -219,7 +221,7 @@ impl SimFaults {
     /// Returns the rates of a kernel without faults.
     ///
     /// ```
-    /// use anello::SimFaults;
+    /// use anello::sim::SimFaults;
     ///
     /// let faults = SimFaults::none();
     /// assert_eq!((faults.delays, faults.resets), (0, 0));
@@ -232,7 +234,7 @@ impl SimFaults {
     /// Datagrams then arrive once and in order, unless the receiver's buffer is full.
     ///
     /// ```
-    /// use anello::SimFaults;
+    /// use anello::sim::SimFaults;
     ///
     /// let faults = SimFaults::lossless(100);
     /// assert_eq!((faults.delays, faults.resets, faults.datagram_losses), (100, 0, 0));
@@ -268,7 +270,7 @@ impl SimFaults {
     /// fiftieth of it, and dropped completions, whose rate is 0.
     ///
     /// ```
-    /// use anello::SimFaults;
+    /// use anello::sim::SimFaults;
     ///
     /// let faults = SimFaults::all(100);
     /// assert_eq!((faults.delays, faults.resets, faults.datagram_losses), (100, 2, 100));

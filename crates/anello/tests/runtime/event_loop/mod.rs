@@ -15,10 +15,11 @@ use std::task::{Poll, ready};
 use std::thread;
 use std::time::Duration;
 
+use anello::DriverKind;
 use anello::event_loop::{
     Direction, Event, EventKind, EventLoop, Events, Interest, ListenerId, MAX_TOKEN, SendBuf, StreamId,
 };
-use anello::{DriverKind, SimFaults, SimModel, SimOptions};
+use anello::sim::{SimFaults, SimModel, SimOptions};
 
 use crate::common::event_loops::{open, wait};
 use crate::common::{Setup, on_every_driver, on_every_driver_and_sim};

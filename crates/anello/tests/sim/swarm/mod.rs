@@ -21,10 +21,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use anello::net::{ReadHalf, TcpListener, TcpStream, WriteHalf, echo};
+use anello::sim::{SimFaults, SimModel, SimOptions};
 use anello::time::{monotonic_now, sleep, timeout};
 use anello::{
-    DriverKind, DriverMetrics, DriverOptions, JoinHandle, SimFaults, SimModel, SimOptions, SubmissionPolling,
-    TaskWork, ZeroCopy, current_driver_metrics, spawn, yield_now,
+    DriverKind, DriverMetrics, DriverOptions, JoinHandle, SubmissionPolling, TaskWork, ZeroCopy,
+    current_driver_metrics, spawn, yield_now,
 };
 use clients::{Client, Server, drop_after, receive_all, run_echo};
 
