@@ -50,6 +50,7 @@ mod setters;
 mod example;
 
 pub mod compat;
+pub mod doctor;
 #[cfg_attr(not(feature = "sim"), allow(dead_code, reason = "the simulated kernels alone use some items"))]
 mod driver;
 pub mod event_loop;
@@ -73,11 +74,10 @@ pub mod time;
 pub use driver::{DisabledFeatures, TestOptions};
 pub use driver::{
     DriverInfo, DriverKind, DriverMetrics, DriverOptions, MetricEntry, SubmissionPolling, TaskWork, ZeroCopy,
-    probe_uring,
 };
 pub use executor::{
     BlockingHandle, EnterGuard, Handle, JoinError, JoinHandle, MAX_BLOCKING_THREADS, Runtime, RuntimeBuilder,
-    RuntimeMetrics, TryCurrentError, WorkerContext, Workers, WorkersBuilder, allowed_cores, current_driver,
+    RuntimeMetrics, TryCurrentError, WorkerContext, Workers, WorkersBuilder, current_driver,
     current_driver_metrics, fill_random, spawn, spawn_blocking, yield_now,
 };
 

@@ -117,7 +117,7 @@ fn excess_workers(cpus: f64, workers: usize) -> Option<String> {
 
 /// Returns the number of CPUs that the threads of this process can use together, or 0 if it is unknown.
 fn usable_cpus(limits: &GroupLimits) -> f64 {
-    let allowed = anello::allowed_cores().map_or(0, |cores| cores.len()) as f64;
+    let allowed = anello::doctor::allowed_cores().map_or(0, |cores| cores.len()) as f64;
     limits.cpus().map_or(allowed, |cpus| cpus.min(allowed))
 }
 

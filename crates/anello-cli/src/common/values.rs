@@ -93,7 +93,7 @@ pub struct Cores(pub Vec<usize>);
 /// in the order in which workers should use them.
 pub fn cores(text: &str) -> Result<Cores, String> {
     if text == "all" {
-        let allowed = anello::allowed_cores();
+        let allowed = anello::doctor::allowed_cores();
         let allowed = allowed.map_err(|error| format!("cannot read the CPU affinity mask: {error}"))?;
         return Ok(Cores(Topology::read().preferred_order(&allowed)));
     }
@@ -124,7 +124,7 @@ impl Cores {
     /// Returns an error message if the CPU affinity mask of this process can be read and does not contain all of these
     /// cores.
     pub fn local_problem(&self) -> Option<String> {
-        self.problem(&anello::allowed_cores().ok()?)
+        self.problem(&anello::doctor::allowed_cores().ok()?)
     }
 
     fn problem(&self, allowed: &[usize]) -> Option<String> {
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(cores("3,0-2"), Ok(Cores(vec![3, 0, 1, 2])));
         let mut all = cores("all").unwrap().0;
         all.sort_unstable();
-        assert_eq!(all, anello::allowed_cores().unwrap());
+        assert_eq!(all, anello::doctor::allowed_cores().unwrap());
         assert_eq!(ranges(&[0, 1, 2, 8, 4, 5]), "0-2,8,4-5");
         for invalid in ["", "a", "all,0", "1-", "2-1", "0,,1", "0-99999999"] {
             assert!(cores(invalid).is_err(), "{invalid}");

@@ -26,12 +26,12 @@ pub fn facts() -> Facts {
         limits: Limits { open_files: limit(Resource::Nofile), locked_memory_bytes: limit(Resource::Memlock) },
         network: network(&tree),
         processor: Processor {
-            allowed_cores: anello::allowed_cores().unwrap_or_default(),
+            allowed_cores: anello::doctor::allowed_cores().unwrap_or_default(),
             smt_active: tree.number::<u32>("sys/devices/system/cpu/smt/active").map(|active| active != 0),
             governor: tree.line("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             cgroup_cpus: GroupLimits::open(&tree.root).cpus(),
         },
-        topology: topology(&tree, &anello::allowed_cores().unwrap_or_default()),
+        topology: topology(&tree, &anello::doctor::allowed_cores().unwrap_or_default()),
         interfaces: interfaces(&tree),
         irqbalance: irqbalance(&tree),
         uring: try_uring(),
@@ -112,11 +112,11 @@ fn topology(tree: &Tree, allowed_cores: &[usize]) -> Topology {
 }
 
 fn try_uring() -> Uring {
-    match anello::probe_uring(&DriverOptions::default()) {
+    match anello::doctor::probe_uring(&DriverOptions::default()) {
         Ok(features) => {
             // The driver warns of each option that the kernel rejects; the report says so as well.
             let on_request = tracing::subscriber::with_default(NoSubscriber::new(), || {
-                uring_options().map(|options| anello::probe_uring(&options).unwrap_or_default())
+                uring_options().map(|options| anello::doctor::probe_uring(&options).unwrap_or_default())
             });
             let is_available = |name| on_request.iter().flatten().any(|feature| *feature == (name, true));
             let features = features.into_iter().map(|(name, used)| Feature {

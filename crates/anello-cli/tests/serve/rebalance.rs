@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use anello::allowed_cores;
+use anello::doctor::allowed_cores;
 use anello_test::{driver_flags, wait_until};
 
 use crate::served::{Served, connect, document_root, get};

@@ -332,7 +332,8 @@ impl Drop for Driver {
 /// would use it.
 ///
 /// ```
-/// use anello::{DriverOptions, TaskWork, probe_uring};
+/// use anello::doctor::probe_uring;
+/// use anello::{DriverOptions, TaskWork};
 ///
 /// match probe_uring(&DriverOptions::default().task_work(TaskWork::Cooperative)) {
 ///     Ok(features) => assert!(features.contains(&("defer-taskrun", false))),

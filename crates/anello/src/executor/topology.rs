@@ -14,8 +14,8 @@ use std::str::FromStr;
 ///
 /// let topology = Topology::read();
 /// // One core per physical core first, then their SMT siblings.
-/// let cores = topology.preferred_order(&anello::allowed_cores()?);
-/// assert_eq!(cores.len(), anello::allowed_cores()?.len());
+/// let cores = topology.preferred_order(&anello::doctor::allowed_cores()?);
+/// assert_eq!(cores.len(), anello::doctor::allowed_cores()?.len());
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

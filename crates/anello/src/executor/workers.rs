@@ -129,7 +129,7 @@ fn handle_of(handles: &[Handle], worker: usize) -> &Handle {
 /// Configures and starts [`Workers`].
 ///
 /// ```
-/// let builder = anello::Workers::builder().cores(vec![anello::allowed_cores()?[0]]);
+/// let builder = anello::Workers::builder().cores(vec![anello::doctor::allowed_cores()?[0]]);
 /// // A builder can be used again.
 /// for _ in 0..2 {
 ///     let workers = builder.clone().start(|worker| async move { worker.count })?;
@@ -160,7 +160,7 @@ impl WorkersBuilder {
     /// [`spawn_blocking`](crate::spawn_blocking) and of file operations.
     ///
     /// ```
-    /// let core = anello::allowed_cores()?[0];
+    /// let core = anello::doctor::allowed_cores()?[0];
     /// let workers = anello::Workers::builder().cores(vec![core]).start(|worker| async move { worker.core })?;
     /// assert_eq!(workers.join()?, [Some(core)]);
     /// # Ok::<(), std::io::Error>(())
@@ -444,7 +444,7 @@ impl<T> Drop for Workers<T> {
 /// Returns the cores in the CPU affinity mask of the calling thread, in ascending order.
 ///
 /// ```
-/// let cores = anello::allowed_cores()?;
+/// let cores = anello::doctor::allowed_cores()?;
 /// assert!(!cores.is_empty());
 /// assert!(cores.is_sorted());
 /// # Ok::<(), std::io::Error>(())

@@ -4,9 +4,10 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream as StdStream};
 use std::thread;
 
+use anello::doctor::allowed_cores;
 use anello::net::TcpListener;
 use anello::server::{Distribution, ListenerGroup, PendingConnections};
-use anello::{Workers, allowed_cores, spawn};
+use anello::{Workers, spawn};
 
 use crate::common::{Setup, group_setups, hang_timeout, on_each};
 

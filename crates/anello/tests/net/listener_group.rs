@@ -11,10 +11,11 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use anello::doctor::allowed_cores;
 use anello::net::{TcpListener, TcpStream, UnixListener, echo, raw_os_error};
 use anello::server::{GroupMember, ListenerGroup, PendingConnections};
 use anello::time::{sleep, timeout};
-use anello::{Workers, allowed_cores, spawn_blocking};
+use anello::{Workers, spawn_blocking};
 
 use crate::common::usage::{limit_open_files, raise_open_files};
 use crate::common::{

@@ -3,8 +3,9 @@
 
 use std::io;
 
+use anello::doctor::probe_uring;
 use anello::net::echo;
-use anello::{DriverKind, DriverOptions, Runtime, SubmissionPolling, TaskWork, probe_uring, spawn};
+use anello::{DriverKind, DriverOptions, Runtime, SubmissionPolling, TaskWork, spawn};
 
 use crate::common::{
     OwnProcess, all_drivers, can_inject, fallback_setups, is_own_process, is_uring_unavailable,

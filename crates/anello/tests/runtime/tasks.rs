@@ -10,9 +10,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
+use anello::doctor::allowed_cores;
 use anello::net::{TcpListener, TcpStream, UnixStream, echo};
 use anello::time::sleep;
-use anello::{Handle, RuntimeMetrics, Workers, allowed_cores, spawn, yield_now};
+use anello::{Handle, RuntimeMetrics, Workers, spawn, yield_now};
 
 use crate::common::{
     ANY_PORT, Flag, Setup, both_drivers, on_both_drivers, on_each, on_every_driver, on_every_driver_and_sim,

@@ -75,7 +75,7 @@ impl ListenerGroup<TcpListener> {
     /// use anello::net::TcpListener;
     /// use anello::server::{Distribution, ListenerGroup};
     ///
-    /// let cores = anello::allowed_cores()?;
+    /// let cores = anello::doctor::allowed_cores()?;
     /// let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), cores.len())?;
     /// group.steer_by_core(&cores)?;
     /// assert_eq!(group.distribution(), Distribution::Kernel);
