@@ -38,16 +38,6 @@ const MAX_FILE_THREADS: usize = 32;
 /// result means that an application does not limit what it starts.
 pub(super) const MAX_QUEUED_WORK: usize = 65_536;
 
-/// Handle returned by [`spawn_blocking`]: a [`JoinHandle`].
-///
-/// ```
-/// # anello::example! {
-/// let sum: anello::BlockingHandle<u64> = anello::spawn_blocking(|| (1..=100).sum());
-/// assert_eq!(sum.await?, 5050);
-/// # }
-/// ```
-pub type BlockingHandle<T> = JoinHandle<T>;
-
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) type Work = Box<dyn FnOnce() + Send>;

@@ -52,7 +52,7 @@ mod wheel;
 mod workers;
 
 pub(crate) use blocking::disk;
-pub use blocking::{BlockingHandle, MAX_BLOCKING_THREADS, spawn_blocking, spawn_file_operation};
+pub use blocking::{MAX_BLOCKING_THREADS, spawn_blocking, spawn_file_operation};
 pub use builder::Builder;
 pub(crate) use context::{
     ExhaustionLog, Shared, current, flush_wakes_before_blocking, has_budget_or_yield, try_current,

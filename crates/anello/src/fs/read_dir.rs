@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 
 use super::path_error::with_path;
 use super::transfer::{poll_budget, spend_budget};
-use crate::executor::{BlockingHandle, disk, spawn_file_operation};
+use crate::executor::{JoinHandle, disk, spawn_file_operation};
 
 /// Number of entries that one operation on the file pool reads.
 const ENTRIES_PER_OPERATION: usize = 32;
@@ -65,7 +65,7 @@ pub struct ReadDir {
 
 enum State {
     Ready(Batch),
-    Reading(BlockingHandle<Batch>),
+    Reading(JoinHandle<Batch>),
     /// The file pool has failed.
     Failed,
 }

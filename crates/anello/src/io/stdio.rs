@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use rustix::fs::{FileType, Mode, OFlags};
 
-use crate::executor::{BlockingHandle, current, spawn_blocking};
+use crate::executor::{JoinHandle, current, spawn_blocking};
 use crate::readiness::PipeEnd;
 
 /// Maximum number of bytes per operation on the blocking pool.
@@ -367,7 +367,7 @@ fn open_pollable(
 /// Reads the standard input on the blocking pool.
 #[derive(Default)]
 struct BlockingReader {
-    pending: Option<BlockingHandle<io::Result<Vec<u8>>>>,
+    pending: Option<JoinHandle<io::Result<Vec<u8>>>>,
     /// Bytes that have been read but not taken.
     bytes: Vec<u8>,
     taken: usize,
@@ -401,7 +401,7 @@ impl BlockingReader {
 /// Writes the standard output or error on the blocking pool.
 struct BlockingWriter {
     standard: Standard,
-    pending: Option<BlockingHandle<io::Result<()>>>,
+    pending: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl BlockingWriter {

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions};
 
 use crate::driver::{Direction, Interest};
-use crate::executor::{BlockingHandle, Shared, spawn_blocking};
+use crate::executor::{JoinHandle, Shared, spawn_blocking};
 use crate::readiness::Registration;
 
 /// Process that has not been reaped.
@@ -26,7 +26,7 @@ enum ExitSource {
     /// Process descriptor, which is readable once the process has exited.
     Descriptor(Registration),
     /// Thread that waits for the process, used if there are no process descriptors.
-    Thread(BlockingHandle<()>),
+    Thread(JoinHandle<()>),
 }
 
 impl Process {
