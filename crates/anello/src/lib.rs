@@ -76,9 +76,9 @@ pub use driver::{
     DriverInfo, DriverKind, DriverMetrics, DriverOptions, MetricEntry, SubmissionPolling, TaskWork, ZeroCopy,
 };
 pub use executor::{
-    EnterGuard, Handle, JoinError, JoinHandle, MAX_BLOCKING_THREADS, Runtime, RuntimeBuilder, RuntimeMetrics,
-    TryCurrentError, WorkerContext, Workers, WorkersBuilder, current_driver, current_driver_metrics,
-    fill_random, spawn, spawn_blocking, yield_now,
+    EnterGuard, Handle, JoinError, JoinHandle, Runtime, RuntimeBuilder, RuntimeMetrics, TryCurrentError,
+    WorkerContext, Workers, WorkersBuilder, current_driver, current_driver_metrics, fill_random, spawn,
+    spawn_blocking, yield_now,
 };
 
 /// Documents whose examples run as doctests of this crate.

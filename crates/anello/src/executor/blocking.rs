@@ -23,7 +23,7 @@ use crate::driver::{Disk, catch_and_log_panic, log};
 /// use anello::sync::Semaphore;
 ///
 /// // Leaves half of the threads to other closures.
-/// let conversions = Semaphore::new(anello::MAX_BLOCKING_THREADS / 2);
+/// let conversions = Semaphore::new(anello::task::MAX_BLOCKING_THREADS / 2);
 /// let _permit = conversions.acquire().await.expect("the semaphore is not closed");
 /// assert_eq!(anello::spawn_blocking(|| 6 * 7).await?, 42);
 /// # }
@@ -160,7 +160,7 @@ impl Pool {
 /// closure runs even if the handle is never polled. Dropping the handle discards the result. Aborting it cancels the
 /// closure only if it has not started.
 ///
-/// The pool grows on demand, up to [`MAX_BLOCKING_THREADS`](crate::MAX_BLOCKING_THREADS) (512) threads. If all of them
+/// The pool grows on demand, up to [`MAX_BLOCKING_THREADS`](crate::task::MAX_BLOCKING_THREADS) (512) threads. If all of them
 /// are busy, up to 65,536 closures wait in a FIFO queue. A thread exits after 10 s without work. File operations have
 /// their own pool; see [`fs::spawn_blocking`](crate::fs::spawn_blocking).
 ///

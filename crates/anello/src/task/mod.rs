@@ -13,8 +13,8 @@
 pub mod join_set;
 
 pub use crate::executor::{
-    AbortHandle, AccessError, Builder, Cooperative, Dump, Id, JoinError, JoinHandle, LocalKey, TaskDump,
-    TaskLocalFuture, TaskState, consume_budget, cooperative, dump, has_budget_remaining, id, spawn,
-    spawn_blocking, try_id, unconstrained, yield_now,
+    AbortHandle, AccessError, Builder, Cooperative, Dump, Id, JoinError, JoinHandle, LocalKey,
+    MAX_BLOCKING_THREADS, TaskDump, TaskLocalFuture, TaskState, consume_budget, cooperative, dump,
+    has_budget_remaining, id, spawn, spawn_blocking, try_id, unconstrained, yield_now,
 };
 pub use join_set::JoinSet;

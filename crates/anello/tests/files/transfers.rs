@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use anello::fs::File;
 use anello::net::echo;
+use anello::task::MAX_BLOCKING_THREADS;
 use anello::time::sleep;
-use anello::{MAX_BLOCKING_THREADS, current_driver_metrics, spawn, spawn_blocking, yield_now};
+use anello::{current_driver_metrics, spawn, spawn_blocking, yield_now};
 
 use crate::common::{
     assert_same_bytes, exchange, file_of, in_own_process, on_both_drivers, on_every_driver,

@@ -2,7 +2,8 @@
 
 use std::sync::mpsc;
 
-use anello::{JoinError, MAX_BLOCKING_THREADS, Runtime, spawn_blocking};
+use anello::task::MAX_BLOCKING_THREADS;
+use anello::{JoinError, Runtime, spawn_blocking};
 
 #[test]
 fn blocking_work_beyond_thread_limit_completes() {

@@ -337,7 +337,7 @@ fn closure_aborted_before_it_starts_does_not_run() {
             // Occupies all threads of the pool.
             let (release, released) = mpsc::channel::<()>();
             let released = Arc::new(std::sync::Mutex::new(released));
-            let blocked: Vec<_> = (0..anello::MAX_BLOCKING_THREADS)
+            let blocked: Vec<_> = (0..anello::task::MAX_BLOCKING_THREADS)
                 .map(|_| {
                     let released = Arc::clone(&released);
                     spawn_blocking(move || drop(released.lock().map(|released| released.recv())))

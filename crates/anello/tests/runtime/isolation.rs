@@ -11,8 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anello::net::UnixListener;
+use anello::task::MAX_BLOCKING_THREADS;
 use anello::time::{interval, monotonic_now, sleep, timeout};
-use anello::{DriverKind, JoinHandle, MAX_BLOCKING_THREADS, Workers, spawn, spawn_blocking, task, yield_now};
+use anello::{DriverKind, JoinHandle, Workers, spawn, spawn_blocking, task, yield_now};
 
 use crate::common::*;
 
