@@ -18,7 +18,7 @@ use std::rc::{Rc, Weak};
 use std::time::{Duration, UNIX_EPOCH};
 
 use anello::fs::File;
-use anello::fs::spawn_blocking;
+use anello::fs::spawn_file_operation;
 use anello::spawn;
 use anello::time::{monotonic_now, sleep, system_now};
 use bytes::Bytes;
@@ -274,7 +274,7 @@ impl Cache {
     pub async fn close_files(&self) -> bool {
         let files = self.remove_where(|entry| entry.has_open_files);
         let had_files = !files.is_empty();
-        if had_files && let Err(panic) = spawn_blocking(|| drop(files)).await {
+        if had_files && let Err(panic) = spawn_file_operation(|| drop(files)).await {
             tracing::error!(%panic, "cannot close cached files: the blocking task panicked");
         }
         had_files
@@ -363,7 +363,7 @@ async fn sweep(cache: Weak<Cache>) {
 /// long time for a large file.
 fn close(files: Vec<File>) {
     if !files.is_empty() {
-        drop(spawn_blocking(|| drop(files)));
+        drop(spawn_file_operation(|| drop(files)));
     }
 }
 

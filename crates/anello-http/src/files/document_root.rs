@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anello::fs::File;
-use anello::fs::spawn_blocking;
+use anello::fs::spawn_file_operation;
 use rustix::fs::{
     Access, AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, accessat, fstat, openat, openat2,
     statat,
@@ -86,7 +86,7 @@ impl DocumentRoot {
         match self.open_cached(path) {
             Err(Errno::AGAIN) => {
                 let (root, path) = (self.clone(), path.to_owned());
-                spawn_blocking(move || root.open_blocking(&path, READ_FLAGS)).await?
+                spawn_file_operation(move || root.open_blocking(&path, READ_FLAGS)).await?
             }
             other => Ok(other?),
         }
@@ -97,7 +97,7 @@ impl DocumentRoot {
     async fn find_unreadable(&self, path: &str, error: io::Error) -> io::Result<Opened> {
         // Resolving `.` in a directory requires only search permission.
         let (root, path) = (self.clone(), format!("{path}/."));
-        let opened = spawn_blocking(move || root.open_blocking(&path, PATH_FLAGS)).await?;
+        let opened = spawn_file_operation(move || root.open_blocking(&path, PATH_FLAGS)).await?;
         opened.map(|_| Opened::Directory).map_err(|_| error)
     }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anello::fs::spawn_blocking;
+use anello::fs::spawn_file_operation;
 use anello::spawn;
 use anello::time::Instant;
 use bytes::Bytes;
@@ -145,7 +145,7 @@ impl Listings {
         let started_at = Instant::now();
         let (root, owned_path) = (root.clone(), path.to_owned());
         let (dotfiles, max_entries, bytes) = (self.dotfiles, self.max_entries, Arc::clone(&self.bytes));
-        let work = spawn_blocking(move || {
+        let work = spawn_file_operation(move || {
             let listing = root.list_blocking(&owned_path, dotfiles, max_entries)?;
             let text = match format {
                 Format::Html => listing.html(),

@@ -160,9 +160,9 @@ impl Pool {
 /// closure runs even if the handle is never polled. Dropping the handle discards the result. Aborting it cancels the
 /// closure only if it has not started.
 ///
-/// The pool grows on demand, up to [`MAX_BLOCKING_THREADS`](crate::task::MAX_BLOCKING_THREADS) (512) threads. If all of them
-/// are busy, up to 65,536 closures wait in a FIFO queue. A thread exits after 10 s without work. File operations have
-/// their own pool; see [`fs::spawn_blocking`](crate::fs::spawn_blocking).
+/// The pool grows on demand, up to [`MAX_BLOCKING_THREADS`](crate::task::MAX_BLOCKING_THREADS) (512) threads. If all of
+/// them are busy, up to 65,536 closures wait in a FIFO queue. A thread exits after 10 s without work. File operations
+/// have their own pool; see [`fs::spawn_file_operation`](crate::fs::spawn_file_operation).
 ///
 /// In the closure, [`Handle::current`](crate::Handle::current) returns the caller's runtime, and
 /// [`Handle::block_on`](crate::Handle::block_on) waits for a future. The closure runs in a debugging span `blocking` of
@@ -216,9 +216,9 @@ pub(super) fn is_simulated() -> bool {
 ///
 /// ```
 /// # anello::example! {
-/// use anello::fs::spawn_blocking;
+/// use anello::fs::spawn_file_operation;
 ///
-/// let version = spawn_blocking(|| std::fs::read_to_string("/proc/version")).await??;
+/// let version = spawn_file_operation(|| std::fs::read_to_string("/proc/version")).await??;
 /// assert!(version.starts_with("Linux"));
 /// # }
 /// ```

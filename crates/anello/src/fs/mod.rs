@@ -28,7 +28,7 @@
 //! The file pool replaces io_uring on the other drivers, outside a runtime, and on file systems that do not support
 //! `RWF_NOWAIT`, where io_uring would use a few threads of its own.
 //!
-//! The file pool has up to 32 threads, which all runtimes of the process share; see [`spawn_blocking`]. On the
+//! The file pool has up to 32 threads, which all runtimes of the process share; see [`spawn_file_operation`]. On the
 //! simulated drivers, files are real, and the virtual clock does not advance during an operation. On simulated hosts,
 //! operations can be delayed, fail, or be undone by a crash; see [`sim`](crate::sim).
 //!
@@ -91,4 +91,4 @@ pub use paths::{
 };
 pub use read_dir::{DirEntry, ReadDir, read_dir};
 
-pub use crate::executor::spawn_file_operation as spawn_blocking;
+pub use crate::executor::spawn_file_operation;

@@ -23,8 +23,8 @@ impl Control {
     }
 
     /// Sets the rate, in per mille, at which file operations of a host fail with `EIO` instead of being performed. Applies
-    /// to [`fs`](crate::fs), except functions passed to [`fs::spawn_blocking`](crate::fs::spawn_blocking). The default is
-    /// 0.
+    /// to [`fs`](crate::fs), except functions passed to
+    /// [`fs::spawn_file_operation`](crate::fs::spawn_file_operation). The default is 0.
     ///
     /// ```
     /// # use anello::sim::Simulation;
@@ -53,7 +53,7 @@ impl Control {
     /// opened with `O_SYNC` or `O_DSYNC`. With [`CrashLoss::DataAndNames`], a new, renamed or removed file can also be
     /// lost, renamed back or restored, unless its directory has been opened and synced; of the changes to a directory,
     /// the first ones survive. Symbolic links, removed directories, and what functions passed to
-    /// [`fs::spawn_blocking`](crate::fs::spawn_blocking) change are not lost.
+    /// [`fs::spawn_file_operation`](crate::fs::spawn_file_operation) change are not lost.
     ///
     /// The following log confirms entries that it has not synced. The simulation finds it:
     ///

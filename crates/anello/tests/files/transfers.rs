@@ -99,7 +99,7 @@ fn file_operations_complete_while_blocking_pool_is_busy() {
                 let mut bytes = vec![0; 1000];
                 assert_eq!(file.read_at(&mut bytes, 5).await.unwrap(), 1000);
                 assert_same_bytes(&bytes, &content[5..1005]);
-                assert_eq!(anello::fs::spawn_blocking(|| 5).await.unwrap(), 5);
+                assert_eq!(anello::fs::spawn_file_operation(|| 5).await.unwrap(), 5);
                 let (mut client, mut server) = pair().await.unwrap();
                 let length = content.len() as u64;
                 let sending = spawn(async move { server.send_file(&file, 0, length).await });

@@ -82,7 +82,7 @@ pub fn kinds() -> Vec<Kind> {
             let entry = entries.next_entry().await.unwrap().expect("an entry");
             checked((entry, ()), async |it| it.metadata().await, |()| {})
         }),
-        kind("fs::spawn_blocking", Threads, || alone(async || fs::spawn_blocking(|| ()).await)),
+        kind("fs::spawn_file_operation", Threads, || alone(async || fs::spawn_file_operation(|| ()).await)),
     ]
 }
 
