@@ -36,11 +36,11 @@
 
 mod connection;
 mod datagram_readiness;
+mod detach_error;
 mod echo;
 mod family;
 mod halves;
 mod happy_eyeballs;
-mod into_std_error;
 mod linger;
 mod listener;
 mod options;
@@ -59,9 +59,9 @@ mod unix_datagram;
 
 pub(crate) use connection::Connection;
 pub use connection::ShutdownHandle;
+pub use detach_error::DetachError;
 pub use echo::{Echo, echo};
 pub use family::{StreamFamily, Tcp, Unix};
-pub use into_std_error::IntoStdError;
 pub use listener::StreamListener;
 pub(crate) use listener::{BACKLOG, EXHAUSTED_RETRY_DELAY, Listener, is_exhausted, warn_exhausted};
 pub use options::TcpKeepalive;

@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use super::connection::Connection;
+use super::detach_error::DetachError;
 use super::family::{StreamFamily, Tcp, Unix};
-use super::into_std_error::IntoStdError;
 use super::stream_socket::StreamSocket;
 use crate::driver::check_socket;
 
@@ -82,10 +82,10 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// # Errors
     /// Returns an error if the connection is broken, or on the simulated driver. The error contains the stream, whose
     /// received bytes can still be taken.
-    pub async fn into_std(self) -> Result<(F::StdStream, Vec<u8>), IntoStdError<Self>> {
+    pub async fn into_std(self) -> Result<(F::StdStream, Vec<u8>), DetachError<Self>> {
         match self.connection.detach().await {
             Ok((descriptor, received)) => Ok((descriptor.into(), received)),
-            Err(error) => Err(IntoStdError::new(error, self)),
+            Err(error) => Err(DetachError::new(error, self)),
         }
     }
 }

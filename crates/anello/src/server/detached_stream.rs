@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use crate::driver::{Family, OpenCount};
 use crate::executor::current;
-use crate::net::{Connection, IntoStdError, Stream};
+use crate::net::{Connection, DetachError, Stream};
 
 /// A connection that belongs to no runtime, and can be sent to another thread.
 ///
@@ -70,7 +70,7 @@ impl DetachedStream {
     /// # Errors
     /// Returns an error if the connection is broken, or on the simulated driver. The error contains the stream, which is
     /// still attached to this runtime.
-    pub async fn detach<S: Stream>(stream: S) -> Result<Self, IntoStdError<S>> {
+    pub async fn detach<S: Stream>(stream: S) -> Result<Self, DetachError<S>> {
         let connection = stream.connection();
         let open_count = connection.take_open_count();
         let is_write_open = connection.driver().is_write_open(connection.key);
@@ -82,7 +82,7 @@ impl DetachedStream {
                 if let Some(open_count) = open_count {
                     connection.hold_open_count(open_count);
                 }
-                Err(IntoStdError::new(error, stream))
+                Err(DetachError::new(error, stream))
             }
         }
     }

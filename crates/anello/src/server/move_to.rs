@@ -6,7 +6,7 @@ use std::io;
 use super::detached_stream::DetachedStream;
 use crate::driver::log;
 use crate::executor::{Handle, JoinHandle};
-use crate::net::{IntoStdError, StreamFamily, StreamSocket};
+use crate::net::{DetachError, StreamFamily, StreamSocket};
 
 impl<F: StreamFamily> StreamSocket<F> {
     /// Moves the connection to another worker, and serves it there with the future that `serve` returns.
@@ -69,7 +69,7 @@ impl<F: StreamFamily> StreamSocket<F> {
         self,
         worker: &Handle,
         serve: M,
-    ) -> Result<JoinHandle<io::Result<S::Output>>, IntoStdError<Self>>
+    ) -> Result<JoinHandle<io::Result<S::Output>>, DetachError<Self>>
     where
         M: FnOnce(Self) -> S + Send + 'static,
         S: Future + 'static,

@@ -3,29 +3,30 @@
 use std::fmt;
 use std::io;
 
-/// Error of [`StreamSocket::into_std`](super::StreamSocket::into_std), [`StreamSocket::move_to`](super::StreamSocket::move_to)
-/// and [`Stream::detach`](super::Stream::detach), which contains the stream.
+/// Error of detaching a stream from its runtime, which contains the stream: of
+/// [`StreamSocket::into_std`](super::StreamSocket::into_std), [`StreamSocket::move_to`](super::StreamSocket::move_to) and
+/// [`DetachedStream::detach`](crate::server::DetachedStream::detach).
 ///
 /// The conversion to [`io::Error`] drops the stream.
 ///
 /// ```
 /// # anello::example! {
-/// use anello::net::{IntoStdError, UnixStream};
+/// use anello::net::{DetachError, UnixStream};
 ///
 /// let (one, other) = UnixStream::pair()?;
 /// other.shutdown_handle().reset();
 /// one.shutdown_handle().reset();
-/// let error: IntoStdError<UnixStream> = one.into_std().await.unwrap_err();
+/// let error: DetachError<UnixStream> = one.into_std().await.unwrap_err();
 /// assert!(error.to_string().starts_with("cannot detach stream from its runtime"));
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct IntoStdError<S> {
+pub struct DetachError<S> {
     error: io::Error,
     stream: S,
 }
 
-impl<S> IntoStdError<S> {
+impl<S> DetachError<S> {
     pub(crate) fn new(error: io::Error, stream: S) -> Self {
         Self { error, stream }
     }
@@ -61,20 +62,20 @@ impl<S> IntoStdError<S> {
     }
 }
 
-impl<S> fmt::Display for IntoStdError<S> {
+impl<S> fmt::Display for DetachError<S> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "cannot detach stream from its runtime: {}", self.error)
     }
 }
 
-impl<S: fmt::Debug> std::error::Error for IntoStdError<S> {
+impl<S: fmt::Debug> std::error::Error for DetachError<S> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.error)
     }
 }
 
-impl<S> From<IntoStdError<S>> for io::Error {
-    fn from(error: IntoStdError<S>) -> Self {
+impl<S> From<DetachError<S>> for io::Error {
+    fn from(error: DetachError<S>) -> Self {
         error.error
     }
 }
