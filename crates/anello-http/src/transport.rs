@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, ready};
 
 use anello::fs::File;
-use anello::net::{Chunk, OwnedReadHalf, OwnedWriteHalf, SendBuf, Stream};
+use anello::net::{ByteStream, Chunk, OwnedReadHalf, OwnedWriteHalf, SendBuf};
 
 /// Maximum capacity of a buffer that is sent without a copy. A larger one is passed to the kernel immediately, and
 /// reused while it is in the CPU cache.
@@ -80,7 +80,7 @@ pub(crate) trait Sender: PollSender {
     }
 }
 
-impl<S: Stream> Receiver for OwnedReadHalf<S> {
+impl<S: ByteStream> Receiver for OwnedReadHalf<S> {
     type Chunk = Chunk;
 
     #[inline]
@@ -90,7 +90,7 @@ impl<S: Stream> Receiver for OwnedReadHalf<S> {
     }
 }
 
-impl<S: Stream> PollSender for OwnedWriteHalf<S> {
+impl<S: ByteStream> PollSender for OwnedWriteHalf<S> {
     // All methods are cancel-safe: the futures keep no state between polls.
 
     #[inline]
@@ -118,7 +118,7 @@ impl<S: Stream> PollSender for OwnedWriteHalf<S> {
     }
 }
 
-impl<S: Stream> Sender for OwnedWriteHalf<S> {
+impl<S: ByteStream> Sender for OwnedWriteHalf<S> {
     // Longer parts are cheaper to send as separate slices of one system call.
     const MAX_COPIED_BYTES: usize = 2 * 1024;
 

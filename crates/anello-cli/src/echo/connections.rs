@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use anello::net::{Echo, ShutdownHandle, Stream, echo, raw_os_error};
+use anello::net::{ByteStream, Echo, ShutdownHandle, echo, raw_os_error};
 use anello::server::{
     AttachedStream, DetachedStream, GroupListener, GroupMember, PagedSlab, RebalancerMember,
 };
@@ -92,7 +92,7 @@ fn serve_moved((stream, admitted): Moved, open: &Rc<OpenConnections>) {
     }
 }
 
-fn serve(stream: impl Stream, admitted: Admitted, open: &Rc<OpenConnections>) {
+fn serve(stream: impl ByteStream, admitted: Admitted, open: &Rc<OpenConnections>) {
     let Limits { sizes, idle_timeout, .. } = *admitted.0;
     let permit = OpenConnections::enter(open, admitted, &stream);
     match (sizes, idle_timeout, &open.metrics) {
@@ -115,7 +115,7 @@ struct Connection<S, const COUNTED: bool> {
     permit: Option<ConnectionPermit>,
 }
 
-impl<S: Stream, const COUNTED: bool> Future for Connection<S, COUNTED> {
+impl<S: ByteStream, const COUNTED: bool> Future for Connection<S, COUNTED> {
     type Output = ();
 
     #[inline]
@@ -142,7 +142,7 @@ impl<S: Stream, const COUNTED: bool> Future for Connection<S, COUNTED> {
     }
 }
 
-impl<S: Stream, const COUNTED: bool> Connection<S, COUNTED> {
+impl<S: ByteStream, const COUNTED: bool> Connection<S, COUNTED> {
     /// Ends this future and moves the connection, unless bytes that were received still have to be sent.
     #[cold]
     fn move_to_other_worker(&mut self) -> Poll<()> {
@@ -160,7 +160,7 @@ impl<S: Stream, const COUNTED: bool> Connection<S, COUNTED> {
     }
 }
 
-async fn connection_with_options(mut stream: impl Stream, permit: ConnectionPermit) {
+async fn connection_with_options(mut stream: impl ByteStream, permit: ConnectionPermit) {
     let Limits { sizes, idle_timeout, .. } = *permit.admitted.0;
     let should_move = || permit.should_move();
     let metrics = permit.slot.open.metrics.as_deref();
@@ -207,7 +207,7 @@ impl OpenConnections {
         }
     }
 
-    fn enter(open: &Rc<Self>, admitted: Admitted, stream: &impl Stream) -> ConnectionPermit {
+    fn enter(open: &Rc<Self>, admitted: Admitted, stream: &impl ByteStream) -> ConnectionPermit {
         let handle = stream.shutdown_handle();
         if open.is_draining.get() {
             // The connection was about to move to a worker that is also shutting down.
@@ -265,7 +265,7 @@ impl ConnectionPermit {
     }
 
     /// Moves the connection to the worker that the rebalancer has selected, or continues to serve it here.
-    async fn move_connection(self, stream: impl Stream) {
+    async fn move_connection(self, stream: impl ByteStream) {
         let Self { slot, admitted } = self;
         let open = Rc::clone(&slot.open);
         match DetachedStream::detach(stream).await {

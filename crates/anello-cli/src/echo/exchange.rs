@@ -9,7 +9,7 @@ use std::io;
 use std::ops::Deref;
 use std::time::Duration;
 
-use anello::net::{Chunk, ReadHalf, SendBuf, Stream, WriteHalf};
+use anello::net::{ByteStream, Chunk, ReadHalf, SendBuf, WriteHalf};
 use anello::time::timeout;
 
 use super::metrics::WorkerMetrics;
@@ -35,7 +35,7 @@ pub enum Served {
 /// Serves one connection until EOF, until `should_move`, which is called after each message, returns `true`, or until an
 /// operation exceeds the `idle` timeout. Bytes already in the send queue are still sent.
 pub async fn serve(
-    stream: &mut impl Stream,
+    stream: &mut impl ByteStream,
     sizes: Option<Sizes>,
     idle: Option<Duration>,
     metrics: Option<&WorkerMetrics>,
@@ -66,7 +66,7 @@ impl Operations<'_> {
         }
     }
 
-    async fn recv<P: Deref<Target: Stream>>(self, reader: &mut ReadHalf<P>) -> io::Result<Option<Chunk>> {
+    async fn recv<P: Deref<Target: ByteStream>>(self, reader: &mut ReadHalf<P>) -> io::Result<Option<Chunk>> {
         let received = self.with_timeout(reader.recv()).await?;
         if let (Some(metrics), Some(chunk)) = (self.metrics, &received) {
             metrics.received_bytes.add(chunk.len() as u64);
@@ -74,7 +74,7 @@ impl Operations<'_> {
         Ok(received)
     }
 
-    async fn send<P: Deref<Target: Stream>>(
+    async fn send<P: Deref<Target: ByteStream>>(
         self,
         writer: &mut WriteHalf<P>,
         data: impl Into<SendBuf> + Deref<Target = [u8]>,
@@ -89,7 +89,7 @@ impl Operations<'_> {
 }
 
 async fn echo(
-    stream: &mut impl Stream,
+    stream: &mut impl ByteStream,
     operations: Operations<'_>,
     should_move: impl Fn() -> bool,
 ) -> io::Result<Served> {
@@ -108,7 +108,7 @@ async fn echo(
 
 /// Responds to each complete request, in order of arrival. A request that is incomplete at EOF gets no response.
 async fn serve_sized(
-    stream: &mut impl Stream,
+    stream: &mut impl ByteStream,
     sizes: Sizes,
     operations: Operations<'_>,
     should_move: impl Fn() -> bool,
@@ -168,7 +168,7 @@ impl Request {
 }
 
 /// Sends the response: the request, repeated or truncated to `response_bytes`.
-async fn respond<P: Deref<Target: Stream>>(
+async fn respond<P: Deref<Target: ByteStream>>(
     writer: &mut WriteHalf<P>,
     request: &[u8],
     response_bytes: usize,

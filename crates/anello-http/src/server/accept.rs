@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 
-use anello::net::{Stream, StreamFamily, StreamListener, StreamSocket};
+use anello::net::{ByteStream, StreamFamily, StreamListener, StreamSocket};
 use anello::server::{GroupListener, GroupMember};
 
 /// A source of incoming connections.
@@ -37,7 +37,7 @@ use anello::server::{GroupListener, GroupMember};
 /// ```
 pub trait Accept: 'static {
     /// The type of an accepted connection.
-    type Connection: Stream;
+    type Connection: ByteStream;
 
     /// Waits for the next connection. Returns `None` if no more connections will arrive. Implementations must be
     /// cancel-safe.

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use anello::net::Stream;
+use anello::net::ByteStream;
 use anello::time::{monotonic_now, sleep, timeout};
 use anello::{JoinHandle, spawn, yield_now};
 
@@ -129,7 +129,7 @@ impl Admission {
 
     /// Sends 503 immediately. The client may keep its side open until
     /// [`ServerOptions::refusals`](super::ServerOptions::refusals) further clients have been rejected.
-    pub async fn reject(&self, stream: impl Stream) {
+    pub async fn reject(&self, stream: impl ByteStream) {
         self.worker.observer.count(|metrics| metrics.connection_rejected(RejectReason::MaxConnections));
         let (tls, date) = (self.worker.tls.clone(), self.worker.clock.date.get());
         let sending = async move {

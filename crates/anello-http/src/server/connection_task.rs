@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::pin::pin;
 use std::rc::Rc;
 
-use anello::net::{Chunk, Stream};
+use anello::net::{ByteStream, Chunk};
 use anello::server::{AttachedStream, DetachedStream};
 
 use super::connection::{Connection, End, Resumed};
@@ -20,7 +20,7 @@ use crate::message::{Peer, Request, Response};
 use crate::observe::metrics::{CloseReason, WorkerMetrics};
 
 /// A connection of a worker. `P` is a pointer to the handler of the requests.
-struct ConnectionTask<S: Stream, P> {
+struct ConnectionTask<S: ByteStream, P> {
     worker: Rc<Worker>,
     /// Key in the worker's registry.
     key: usize,
@@ -50,7 +50,7 @@ enum Served<S, P> {
 }
 
 /// Spawns the task of an accepted connection.
-pub(super) fn spawn<H>(worker: &Rc<Worker>, stream: impl Stream, permit: ConnectionPermit, handler: Rc<H>)
+pub(super) fn spawn<H>(worker: &Rc<Worker>, stream: impl ByteStream, permit: ConnectionPermit, handler: Rc<H>)
 where
     H: AsyncFn(Request) -> Response + 'static,
 {
@@ -84,7 +84,11 @@ where
 }
 
 /// Serves a connection whose stream belongs to the caller.
-pub(super) async fn serve_external<H>(worker: &Rc<Worker>, stream: impl Stream, handler: &H) -> io::Result<()>
+pub(super) async fn serve_external<H>(
+    worker: &Rc<Worker>,
+    stream: impl ByteStream,
+    handler: &H,
+) -> io::Result<()>
 where
     H: AsyncFn(Request) -> Response,
 {
@@ -97,7 +101,7 @@ where
 
 fn spawn_task<S, H>(mut task: ConnectionTask<S, Rc<H>>)
 where
-    S: Stream,
+    S: ByteStream,
     H: AsyncFn(Request) -> Response + 'static,
 {
     anello::spawn(async move {
@@ -121,7 +125,7 @@ fn log_error(result: io::Result<()>) {
 
 impl<S, H, P> ConnectionTask<S, P>
 where
-    S: Stream,
+    S: ByteStream,
     H: AsyncFn(Request) -> Response,
     P: Deref<Target = H>,
 {
@@ -211,7 +215,7 @@ where
     }
 }
 
-impl<S: Stream, P> Drop for ConnectionTask<S, P> {
+impl<S: ByteStream, P> Drop for ConnectionTask<S, P> {
     fn drop(&mut self) {
         if self.suspended.take().is_some() {
             drop(self.worker.observer.guard_connection());
@@ -222,7 +226,7 @@ impl<S: Stream, P> Drop for ConnectionTask<S, P> {
 
 impl<S, H, P> Suspended<S, P>
 where
-    S: Stream,
+    S: ByteStream,
     H: AsyncFn(Request) -> Response,
     P: Deref<Target = H>,
 {
@@ -263,7 +267,7 @@ where
 #[cold]
 async fn move_connection<S, H>(worker: Rc<Worker>, number: usize, connection: Suspended<S, Rc<H>>)
 where
-    S: Stream,
+    S: ByteStream,
     H: AsyncFn(Request) -> Response + 'static,
 {
     let Suspended { stream, handler, permit, requests_left, .. } = connection;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use anello::net::Stream;
+use anello::net::ByteStream;
 use anello::server::RebalancerMember;
 use anello::time::{sleep, timeout};
 use anello::{JoinHandle, spawn};
@@ -429,7 +429,7 @@ impl Server {
     /// Returns an error if the connection fails. The error is usually caused by the client and needs no handling.
     pub async fn serve_connection<S, H>(&self, stream: S, handler: &H) -> io::Result<()>
     where
-        S: Stream,
+        S: ByteStream,
         H: AsyncFn(Request) -> Response,
     {
         self.worker.observer.count(WorkerMetrics::connection_accepted);

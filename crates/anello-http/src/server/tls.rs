@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 
 use anello::compat::TlsSession;
 use anello::fs::File;
-use anello::net::{Chunk, OwnedReadHalf, OwnedWriteHalf, SendBuf, Stream};
+use anello::net::{ByteStream, Chunk, OwnedReadHalf, OwnedWriteHalf, SendBuf};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection};
@@ -166,14 +166,14 @@ impl TlsConfig {
     }
 }
 
-struct Session<S: Stream> {
+struct Session<S: ByteStream> {
     tls: TlsSession<ServerConnection>,
     writer: OwnedWriteHalf<S>,
     /// Set while the sending task is waiting for buffer space or a flush.
     send_waker: Option<Waker>,
 }
 
-pub(super) fn split<S: Stream>(
+pub(super) fn split<S: ByteStream>(
     stream: S,
     config: &TlsConfig,
     offers_http2: bool,
@@ -186,7 +186,7 @@ pub(super) fn split<S: Stream>(
     Ok((receiver, TlsSender { session, unflushed_bytes: 0 }))
 }
 
-impl<S: Stream> Session<S> {
+impl<S: ByteStream> Session<S> {
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let writer = &mut self.writer;
         // Cancel-safe: the future keeps no state between polls.
@@ -241,14 +241,14 @@ impl Wake for WakeBoth {
     }
 }
 
-pub(super) struct TlsReceiver<S: Stream> {
+pub(super) struct TlsReceiver<S: ByteStream> {
     reader: OwnedReadHalf<S>,
     session: Rc<RefCell<Session<S>>>,
     /// Received ciphertext that the session has not consumed.
     ciphertext: Option<Chunk>,
 }
 
-impl<S: Stream> Receiver for TlsReceiver<S> {
+impl<S: ByteStream> Receiver for TlsReceiver<S> {
     type Chunk = Vec<u8>;
 
     #[cfg(feature = "http2")]
@@ -295,13 +295,13 @@ impl<S: Stream> Receiver for TlsReceiver<S> {
     }
 }
 
-pub(super) struct TlsSender<S: Stream> {
+pub(super) struct TlsSender<S: ByteStream> {
     session: Rc<RefCell<Session<S>>>,
     /// Number of plaintext bytes encrypted since the kernel was last known to have accepted everything.
     unflushed_bytes: usize,
 }
 
-impl<S: Stream> TlsSender<S> {
+impl<S: ByteStream> TlsSender<S> {
     /// Waits until at least half of [`ENCRYPT_CHUNK_BYTES`] can be encrypted.
     async fn wait_writable(&mut self) -> io::Result<()> {
         if self.unflushed_bytes > ENCRYPT_CHUNK_BYTES / 2 {
@@ -311,7 +311,7 @@ impl<S: Stream> TlsSender<S> {
     }
 }
 
-impl<S: Stream> PollSender for TlsSender<S> {
+impl<S: ByteStream> PollSender for TlsSender<S> {
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         // Only an empty queue is filled without splitting `bytes` into more records than necessary.
         if self.unflushed_bytes + bytes.len() > ENCRYPT_CHUNK_BYTES {
@@ -359,7 +359,7 @@ impl<S: Stream> PollSender for TlsSender<S> {
     }
 }
 
-impl<S: Stream> Sender for TlsSender<S> {
+impl<S: ByteStream> Sender for TlsSender<S> {
     const MAX_COPIED_BYTES: usize = COPIED_BODY_BYTES;
 
     async fn send(&mut self, buffer: &mut Vec<u8>) -> io::Result<()> {

@@ -10,7 +10,7 @@ use futures_io::{AsyncRead, AsyncSeek};
 use super::poll::impl_read;
 use crate::fs::File;
 use crate::io::{DuplexStream, SimplexReader};
-use crate::net::{Connection, ReadHalf, Sealed, Stream, StreamFamily, StreamSocket};
+use crate::net::{ByteStream, Connection, ReadHalf, Sealed, StreamFamily, StreamSocket};
 
 fn read(connection: &Connection, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
     connection.poll_read(buffer, context)
@@ -22,7 +22,7 @@ fn copy(reader: &mut SimplexReader, context: &mut Context<'_>, buffer: &mut [u8]
 
 impl_read!(AsyncRead, [F: StreamFamily] StreamSocket<F>, |stream| stream.connection(), read(&mut [u8]) -> usize);
 impl_read!(
-    AsyncRead, [P: Deref<Target: Stream> + Unpin] ReadHalf<P>, |half| half.connection(), read(&mut [u8]) -> usize
+    AsyncRead, [P: Deref<Target: ByteStream> + Unpin] ReadHalf<P>, |half| half.connection(), read(&mut [u8]) -> usize
 );
 impl_read!(AsyncRead, [] SimplexReader, |reader| reader, copy(&mut [u8]) -> usize);
 impl_read!(AsyncRead, [] DuplexStream, |stream| &mut stream.reader, copy(&mut [u8]) -> usize);

@@ -26,7 +26,7 @@ impl_writes!(
     flush: stream.connection().poll_flush(context), close: poll_close(stream.connection())
 );
 impl_writes!(
-    [P: std::ops::Deref<Target: crate::net::Stream> + Unpin] crate::net::WriteHalf<P>,
+    [P: std::ops::Deref<Target: crate::net::ByteStream> + Unpin] crate::net::WriteHalf<P>,
     |half, context, slices| half.connection().poll_write(slices, context), vectored: true,
     flush: half.connection().poll_flush(context), close: poll_close(half.connection())
 );

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncSeek, ReadBuf};
 use super::poll::impl_read;
 use crate::fs::File;
 use crate::io::{DuplexStream, SimplexReader};
-use crate::net::{Connection, ReadHalf, Sealed, Stream, StreamFamily, StreamSocket};
+use crate::net::{ByteStream, Connection, ReadHalf, Sealed, StreamFamily, StreamSocket};
 
 /// Copies received bytes directly into uninitialized memory, which a `&mut [u8]` would require to be zeroed first.
 fn read(
@@ -43,7 +43,7 @@ fn read_file(file: &File, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -
 
 impl_read!(AsyncRead, [F: StreamFamily] StreamSocket<F>, |stream| stream.connection(), read(&mut ReadBuf<'_>) -> ());
 impl_read!(
-    AsyncRead, [P: Deref<Target: Stream> + Unpin] ReadHalf<P>, |half| half.connection(), read(&mut ReadBuf<'_>) -> ()
+    AsyncRead, [P: Deref<Target: ByteStream> + Unpin] ReadHalf<P>, |half| half.connection(), read(&mut ReadBuf<'_>) -> ()
 );
 impl_read!(AsyncRead, [] SimplexReader, |reader| reader, copy(&mut ReadBuf<'_>) -> ());
 impl_read!(AsyncRead, [] DuplexStream, |stream| &mut stream.reader, copy(&mut ReadBuf<'_>) -> ());

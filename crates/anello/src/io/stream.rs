@@ -6,9 +6,9 @@ use std::task::{Context, Poll};
 
 use super::traits::{AsyncRecv, AsyncSend, AsyncSplit};
 use crate::driver::{Chunk, SendBuf};
-use crate::net::{ReadHalf, Stream, StreamFamily, StreamSocket, WriteHalf};
+use crate::net::{ByteStream, ReadHalf, StreamFamily, StreamSocket, WriteHalf};
 
-impl<P: Deref<Target: Stream>> AsyncRecv for ReadHalf<P> {
+impl<P: Deref<Target: ByteStream>> AsyncRecv for ReadHalf<P> {
     type Buf = Chunk;
 
     #[inline]
@@ -18,7 +18,7 @@ impl<P: Deref<Target: Stream>> AsyncRecv for ReadHalf<P> {
     }
 }
 
-impl<P: Deref<Target: Stream>> AsyncSend for WriteHalf<P> {
+impl<P: Deref<Target: ByteStream>> AsyncSend for WriteHalf<P> {
     #[inline]
     fn poll_send(&mut self, bytes: &mut Option<SendBuf>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let sent = self.connection().poll_send(bytes, context);
@@ -68,7 +68,7 @@ impl<F: StreamFamily> AsyncSend for StreamSocket<F> {
     }
 }
 
-impl<S: Stream> AsyncSplit for S {
+impl<S: ByteStream> AsyncSplit for S {
     type Reader<'a> = ReadHalf<&'a S>;
     type Writer<'a> = WriteHalf<&'a S>;
 

@@ -30,7 +30,7 @@ pub struct Connection {
 }
 
 /// Handle that shuts down a connection from outside the task that uses it; see
-/// [`Stream::shutdown_handle`](super::Stream::shutdown_handle). Has no effect once the connection is closed.
+/// [`ByteStream::shutdown_handle`](super::ByteStream::shutdown_handle). Has no effect once the connection is closed.
 ///
 /// ```
 /// # anello::example! {

@@ -7,12 +7,12 @@ use std::task::{Context, Poll};
 
 use super::connection::Connection;
 use super::family::StreamFamily;
-use super::stream::{ReadHalf, Sealed as _, Stream, WriteHalf};
+use super::stream::{ByteStream, ReadHalf, Sealed as _, WriteHalf};
 use super::stream_socket::StreamSocket;
 use crate::driver::{Chunk, End, Interest, Ready, SendBuf};
 use crate::fs::File;
 
-impl<P: Deref<Target: Stream>> ReadHalf<P> {
+impl<P: Deref<Target: ByteStream>> ReadHalf<P> {
     #[inline(always)]
     pub(crate) fn connection(&self) -> &Connection {
         self.0.connection()
@@ -173,7 +173,7 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
     }
 }
 
-impl<P: Deref<Target: Stream>> WriteHalf<P> {
+impl<P: Deref<Target: ByteStream>> WriteHalf<P> {
     #[inline(always)]
     pub(crate) fn connection(&self) -> &Connection {
         self.0.connection()

@@ -68,7 +68,7 @@ pub use options::TcpKeepalive;
 pub use resolve::{ToSocketAddrs, lookup_host};
 #[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
 pub(crate) use stream::Sealed;
-pub use stream::{OwnedReadHalf, OwnedWriteHalf, OwnedWriter, ReadHalf, ReuniteError, Stream, WriteHalf};
+pub use stream::{ByteStream, OwnedReadHalf, OwnedWriteHalf, OwnedWriter, ReadHalf, ReuniteError, WriteHalf};
 pub use stream_socket::StreamSocket;
 pub use tcp::{TcpListener, TcpListenerBuilder, TcpStream};
 pub use tcp_socket::TcpSocket;

@@ -13,9 +13,9 @@ use crate::driver::Family;
 /// Use this trait for code that supports both. Bytes are received and sent through the halves:
 ///
 /// ```
-/// use anello::net::{Stream, TcpStream, UnixStream};
+/// use anello::net::{ByteStream, TcpStream, UnixStream};
 ///
-/// async fn greet(mut stream: impl Stream) -> std::io::Result<()> {
+/// async fn greet(mut stream: impl ByteStream) -> std::io::Result<()> {
 ///     let (mut reader, mut writer) = stream.split();
 ///     writer.write_all(b"ciao").await?;
 ///     while reader.recv().await?.is_some() {}
@@ -28,13 +28,13 @@ use crate::driver::Family;
 /// ```
 ///
 /// This trait is sealed.
-pub trait Stream: Sealed + Sized + Unpin + 'static {
+pub trait ByteStream: Sealed + Sized + Unpin + 'static {
     /// Borrows the stream as two halves, for two futures in one task.
     ///
     /// ```
-    /// use anello::net::{Stream, UnixStream};
+    /// use anello::net::{ByteStream, UnixStream};
     ///
-    /// async fn greet(mut stream: impl Stream) -> std::io::Result<()> {
+    /// async fn greet(mut stream: impl ByteStream) -> std::io::Result<()> {
     ///     let (mut reader, mut writer) = stream.split();
     ///     writer.write_all(b"ciao").await?;
     ///     reader.read_exact(&mut [0; 4]).await
@@ -55,10 +55,10 @@ pub trait Stream: Sealed + Sized + Unpin + 'static {
     /// then reads EOF. The connection is closed when both halves are dropped.
     ///
     /// ```
-    /// use anello::net::{Stream, UnixStream};
+    /// use anello::net::{ByteStream, UnixStream};
     ///
     /// /// Sends in another task while the caller receives.
-    /// async fn exchange(stream: impl Stream) -> std::io::Result<()> {
+    /// async fn exchange(stream: impl ByteStream) -> std::io::Result<()> {
     ///     let (mut reader, mut writer) = stream.into_split();
     ///     anello::spawn(async move { writer.write_all(b"ciao").await });
     ///     while reader.recv().await?.is_some() {}
@@ -79,9 +79,9 @@ pub trait Stream: Sealed + Sized + Unpin + 'static {
     /// Returns a handle that can shut down the connection from other tasks on this thread while a task is using it.
     ///
     /// ```
-    /// use anello::net::{Stream, UnixStream};
+    /// use anello::net::{ByteStream, UnixStream};
     ///
-    /// async fn read_until_shutdown(mut stream: impl Stream) -> std::io::Result<()> {
+    /// async fn read_until_shutdown(mut stream: impl ByteStream) -> std::io::Result<()> {
     ///     let handle = stream.shutdown_handle();
     ///     anello::spawn(async move { handle.shutdown_read() });
     ///     while stream.split().0.recv().await?.is_some() {}
@@ -97,7 +97,7 @@ pub trait Stream: Sealed + Sized + Unpin + 'static {
     }
 }
 
-/// Supertrait that other crates cannot name, which seals [`Stream`].
+/// Supertrait that other crates cannot name, which seals [`ByteStream`].
 pub trait Sealed {
     const FAMILY: Family;
 
@@ -113,7 +113,7 @@ impl<S: Sealed> Sealed for &mut S {
     }
 }
 
-/// Read half of a stream; see [`Stream::split`].
+/// Read half of a stream; see [`ByteStream::split`].
 ///
 /// ```
 /// # anello::example! {
@@ -130,7 +130,7 @@ impl<S: Sealed> Sealed for &mut S {
 #[derive(Debug)]
 pub struct ReadHalf<P>(pub(super) P);
 
-/// Write half of a stream; see [`Stream::split`].
+/// Write half of a stream; see [`ByteStream::split`].
 ///
 /// ```
 /// # anello::example! {
@@ -147,7 +147,7 @@ pub struct ReadHalf<P>(pub(super) P);
 #[derive(Debug)]
 pub struct WriteHalf<P>(pub(super) P);
 
-/// Owned read half returned by [`Stream::into_split`].
+/// Owned read half returned by [`ByteStream::into_split`].
 ///
 /// ```
 /// use anello::net::{OwnedReadHalf, UnixStream};
@@ -170,7 +170,7 @@ pub struct WriteHalf<P>(pub(super) P);
 /// ```
 pub type OwnedReadHalf<S> = ReadHalf<Rc<S>>;
 
-/// Owned write half returned by [`Stream::into_split`]. Dropping it shuts down the write direction.
+/// Owned write half returned by [`ByteStream::into_split`]. Dropping it shuts down the write direction.
 ///
 /// ```
 /// use anello::net::{OwnedWriteHalf, UnixStream};
@@ -204,13 +204,13 @@ pub type OwnedWriteHalf<S> = WriteHalf<OwnedWriter<S>>;
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct OwnedWriter<S: Stream> {
+pub struct OwnedWriter<S: ByteStream> {
     stream: Rc<S>,
     /// If `true`, dropping the half does not shut down the write direction.
     keeps_open: bool,
 }
 
-impl<S: Stream> Deref for OwnedWriter<S> {
+impl<S: ByteStream> Deref for OwnedWriter<S> {
     type Target = S;
 
     #[inline(always)]
@@ -219,7 +219,7 @@ impl<S: Stream> Deref for OwnedWriter<S> {
     }
 }
 
-impl<S: Stream> Drop for OwnedWriter<S> {
+impl<S: ByteStream> Drop for OwnedWriter<S> {
     fn drop(&mut self) {
         // The last owner closes the connection, which sends the accepted bytes and then a FIN.
         if !self.keeps_open && Rc::strong_count(&self.stream) > 1 {
@@ -228,7 +228,7 @@ impl<S: Stream> Drop for OwnedWriter<S> {
     }
 }
 
-impl<S: Stream> OwnedReadHalf<S> {
+impl<S: ByteStream> OwnedReadHalf<S> {
     /// Restores the stream from its two halves. The write direction is not shut down.
     ///
     /// Borrowed halves need no such method: the stream can be used again when they are dropped.
@@ -274,22 +274,22 @@ impl<S: Stream> OwnedReadHalf<S> {
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct ReuniteError<S: Stream> {
+pub struct ReuniteError<S: ByteStream> {
     /// The read half.
     pub read: OwnedReadHalf<S>,
     /// The write half.
     pub write: OwnedWriteHalf<S>,
 }
 
-impl<S: Stream> fmt::Display for ReuniteError<S> {
+impl<S: ByteStream> fmt::Display for ReuniteError<S> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("cannot reunite halves: they belong to different streams")
     }
 }
 
-impl<S: Stream + fmt::Debug> std::error::Error for ReuniteError<S> {}
+impl<S: ByteStream + fmt::Debug> std::error::Error for ReuniteError<S> {}
 
-impl<S: Stream> OwnedWriteHalf<S> {
+impl<S: ByteStream> OwnedWriteHalf<S> {
     /// Restores the stream from its two halves. See [`OwnedReadHalf::reunite`](ReadHalf::reunite).
     ///
     /// # Errors

@@ -8,15 +8,15 @@ use std::marker::PhantomData;
 use super::connection::{Connection, ShutdownHandle};
 use super::family::StreamFamily;
 use super::options::{SocketAccess, common_options, raw_descriptor};
-use super::stream::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, Sealed, Stream, WriteHalf};
+use super::stream::{ByteStream, OwnedReadHalf, OwnedWriteHalf, ReadHalf, Sealed, WriteHalf};
 use crate::driver::{Chunk, Driver, End, Family, SendBuf, Target};
 use crate::fs::File;
 
 /// Stream of the family `F`: a [`TcpStream`](super::TcpStream) or a [`UnixStream`](super::UnixStream), bound to this
 /// thread's runtime.
 ///
-/// Receiving and sending are independent: [`split`](Stream::split) and [`into_split`](Stream::into_split) return one
-/// half for each direction. The futures of methods documented as "cancel-safe" can be dropped at any await point: no
+/// Receiving and sending are independent: [`split`](ByteStream::split) and [`into_split`](ByteStream::into_split) return
+/// one half for each direction. The futures of methods documented as "cancel-safe" can be dropped at any await point: no
 /// received byte is lost, and every accepted byte is sent. A dropped stream continues to send accepted bytes for up to
 /// 30 seconds and is then closed.
 ///
@@ -351,7 +351,7 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.shutdown()
     }
 
-    /// Borrows the stream as two halves, for two futures in one task. See [`Stream::split`].
+    /// Borrows the stream as two halves, for two futures in one task. See [`ByteStream::split`].
     ///
     /// ```
     /// # anello::example! {
@@ -364,10 +364,10 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// # }
     /// ```
     pub fn split(&mut self) -> (ReadHalf<&Self>, WriteHalf<&Self>) {
-        Stream::split(self)
+        ByteStream::split(self)
     }
 
-    /// Splits the stream into two independent halves, for two tasks. See [`Stream::into_split`].
+    /// Splits the stream into two independent halves, for two tasks. See [`ByteStream::into_split`].
     ///
     /// ```
     /// # anello::example! {
@@ -381,7 +381,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// # }
     /// ```
     pub fn into_split(self) -> (OwnedReadHalf<Self>, OwnedWriteHalf<Self>) {
-        Stream::into_split(self)
+        ByteStream::into_split(self)
     }
 
     /// Returns the address of the peer (`getpeername(2)`). Clients of a Unix listener usually have an unnamed address.
@@ -419,7 +419,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     }
 
     /// Returns a handle that can shut down the connection from other tasks on this thread. See
-    /// [`Stream::shutdown_handle`].
+    /// [`ByteStream::shutdown_handle`].
     ///
     /// ```
     /// # anello::example! {
@@ -431,7 +431,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// # }
     /// ```
     pub fn shutdown_handle(&self) -> ShutdownHandle {
-        Stream::shutdown_handle(self)
+        ByteStream::shutdown_handle(self)
     }
 
     /// Closes the connection immediately. Accepted bytes that the kernel has not taken are discarded.
@@ -462,7 +462,7 @@ impl<F: StreamFamily> SocketAccess for StreamSocket<F> {
 common_options!([<F: StreamFamily>] StreamSocket<F>);
 raw_descriptor!([<F: StreamFamily>] StreamSocket<F>);
 
-impl<F: StreamFamily> Stream for StreamSocket<F> {}
+impl<F: StreamFamily> ByteStream for StreamSocket<F> {}
 
 impl<F: StreamFamily> AsRef<Self> for StreamSocket<F> {
     fn as_ref(&self) -> &Self {

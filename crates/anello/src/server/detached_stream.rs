@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use crate::driver::{Family, OpenCount};
 use crate::executor::current;
-use crate::net::{Connection, DetachError, Stream};
+use crate::net::{ByteStream, Connection, DetachError};
 
 /// A connection that belongs to no runtime, and can be sent to another thread.
 ///
@@ -50,12 +50,12 @@ impl DetachedStream {
     /// effect on the detached stream. Not cancel-safe: dropping the future before it completes closes the connection.
     ///
     /// ```
-    /// use anello::net::{Stream, UnixStream};
+    /// use anello::net::{ByteStream, UnixStream};
     /// use anello::server::DetachedStream;
     /// use anello::sync::mpsc;
     ///
     /// /// Passes the connection to the thread that receives from the channel.
-    /// async fn pass_on(stream: impl Stream, target: &mpsc::UnboundedSender<DetachedStream>) -> std::io::Result<()> {
+    /// async fn pass_on(stream: impl ByteStream, target: &mpsc::UnboundedSender<DetachedStream>) -> std::io::Result<()> {
     ///     let detached = DetachedStream::detach(stream).await.map_err(std::io::Error::from)?;
     ///     target.send(detached).map_err(std::io::Error::other)
     /// }
@@ -70,7 +70,7 @@ impl DetachedStream {
     /// # Errors
     /// Returns an error if the connection is broken, or on the simulated driver. The error contains the stream, which is
     /// still attached to this runtime.
-    pub async fn detach<S: Stream>(stream: S) -> Result<Self, DetachError<S>> {
+    pub async fn detach<S: ByteStream>(stream: S) -> Result<Self, DetachError<S>> {
         let connection = stream.connection();
         let open_count = connection.take_open_count();
         let is_write_open = connection.driver().is_write_open(connection.key);

@@ -19,7 +19,7 @@ use std::task::{Context, Poll, Waker};
 
 use anello::DriverKind;
 use anello::fs::File;
-use anello::net::{Stream, TcpListener, TcpStream};
+use anello::net::{ByteStream, TcpListener, TcpStream};
 use anello::sim::{SimFaults, SimModel, SimOptions};
 pub use anello_test::*;
 use sha2::{Digest, Sha256};
@@ -98,7 +98,7 @@ pub async fn pair() -> io::Result<(TcpStream, TcpStream)> {
 
 /// Sends a message to an echo peer and reads it back. Does both concurrently, because a large message does not fit into
 /// any buffer.
-pub async fn exchange<S: Stream>(stream: &mut S, message: &[u8]) {
+pub async fn exchange<S: ByteStream>(stream: &mut S, message: &[u8]) {
     let mut response = vec![0; message.len()];
     let (mut reader, mut writer) = stream.split();
     let (written, read) = join(writer.write_all(message), reader.read_exact(&mut response)).await;

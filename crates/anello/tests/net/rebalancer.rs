@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use anello::net::{Stream, TcpListener};
+use anello::net::{ByteStream, TcpListener};
 use anello::server::{
     AttachedStream, DetachedStream, ListenerGroup, PendingConnections, Rebalancer, RebalancerMember,
 };
@@ -22,7 +22,7 @@ type Member = Rc<RebalancerMember<DetachedStream>>;
 type Served = Arc<[AtomicUsize]>;
 
 /// Echoes until EOF, or until the connection moves to another worker.
-async fn serve(mut stream: impl Stream, member: Member, worker: usize, served: Served) -> io::Result<()> {
+async fn serve(mut stream: impl ByteStream, member: Member, worker: usize, served: Served) -> io::Result<()> {
     served[worker].fetch_add(1, Ordering::Relaxed);
     let connection = ptr::from_ref(&stream).addr();
     let selected = loop {

@@ -16,8 +16,8 @@ use super::state::{AcceptedConnection, Group, GroupAcceptSink, GroupState, State
 use crate::driver::{Accepted, DetachedSocket, OpenCount, log, try_accept};
 use crate::executor::{Shared, WaitQueue};
 use crate::net::{
-    BACKLOG, Connection, EXHAUSTED_RETRY_DELAY, Listener, Stream, StreamFamily, StreamListener, StreamSocket,
-    is_exhausted, warn_exhausted,
+    BACKLOG, ByteStream, Connection, EXHAUSTED_RETRY_DELAY, Listener, StreamFamily, StreamListener,
+    StreamSocket, is_exhausted, warn_exhausted,
 };
 use crate::time::sleep;
 
@@ -25,7 +25,7 @@ use crate::time::sleep;
 /// This trait is sealed.
 ///
 /// ```
-/// use anello::net::{Stream, TcpListener, TcpStream};
+/// use anello::net::{ByteStream, TcpListener, TcpStream};
 /// use anello::server::{GroupListener, ListenerGroup, PendingConnections};
 ///
 /// /// Greets the clients of one member, over TCP or Unix sockets.
@@ -52,7 +52,7 @@ pub trait GroupListener: sealed::Sealed + 'static {
     /// Type of the listening sockets from which a group is created.
     type Std: Into<OwnedFd> + From<OwnedFd>;
     /// Type of the accepted connections.
-    type Stream: Stream;
+    type Stream: ByteStream;
 
     #[doc(hidden)]
     fn stream(connection: Connection) -> Self::Stream;
