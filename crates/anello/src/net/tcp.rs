@@ -153,7 +153,8 @@ pub type TcpListener = StreamListener<Tcp>;
 
 /// Builder for a [`TcpListener`] with options; see [`TcpListener::builder`].
 ///
-/// Accepted connections inherit the options that also exist on a [`TcpStream`].
+/// Accepted connections inherit the options that also exist on a [`TcpStream`]. An option that is set on the listener
+/// instead does not apply to connections that are already in the accept queue.
 ///
 /// ```
 /// # anello::example! {
@@ -432,6 +433,22 @@ impl StreamListener<Tcp> {
     /// ```
     pub async fn bind_host(host: impl ToSocketAddrs) -> io::Result<Self> {
         Self::builder().bind_host(host).await
+    }
+
+    /// Returns whether a listener on an IPv6 address accepts only IPv6 and no IPv4 connections (`IPV6_V6ONLY`).
+    ///
+    /// # Errors
+    /// Returns the error from `getsockopt(2)`, for example if the address is an IPv4 address.
+    ///
+    /// ```
+    /// # anello::example! {
+    /// # use anello::net::TcpListener;
+    /// let listener = TcpListener::builder().only_v6(true).bind("[::]:0")?;
+    /// assert!(listener.only_v6()?);
+    /// # }
+    /// ```
+    pub fn only_v6(&self) -> io::Result<bool> {
+        self.is_on(SocketOption::OnlyV6)
     }
 
     /// Returns the length of the queue of TCP Fast Open requests, which is 0 if the listener does not use it.

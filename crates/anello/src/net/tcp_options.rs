@@ -405,23 +405,6 @@ macro_rules! tcp_options {
                 self.set($crate::driver::SocketOption::TrafficClass, super::options::saturating(traffic_class))
             }
 
-            /// Returns whether an IPv6 socket accepts only IPv6 and no IPv4 connections (`IPV6_V6ONLY`).
-            ///
-            /// # Errors
-            /// Returns the error from `getsockopt(2)`, for example if this is an IPv4 socket.
-            ///
-            /// ```
-            /// # anello::example! {
-            /// # use anello::net::TcpSocket;
-            /// let socket = TcpSocket::new_v6()?;
-            /// socket.set_only_v6(true)?;
-            /// assert!(socket.only_v6()?);
-            /// # }
-            /// ```
-            pub fn only_v6(&self) -> io::Result<bool> {
-                self.is_on($crate::driver::SocketOption::OnlyV6)
-            }
-
             /// Returns the size of the kernel's receive buffer in bytes (`SO_RCVBUF`), which is twice the size that was
             /// set.
             ///

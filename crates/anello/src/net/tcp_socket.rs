@@ -1,4 +1,4 @@
-//! TCP sockets that are configured before they are connected or listen.
+//! TCP sockets that are configured before they are connected.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -9,29 +9,24 @@ use std::rc::Rc;
 
 use super::connection::Connection;
 use super::family::{Sealed, Tcp};
-use super::listener::{Listener, StreamListener};
 use super::options::{SocketAccess, common_options, raw_descriptor};
 use super::stream_socket::StreamSocket;
 use super::tcp_options::tcp_options;
 use crate::driver::{AnySocket, Driver, End, Family, SocketOption, Target, check_socket, with_context};
 use crate::executor::{Shared, current};
 
-/// TCP socket that is neither connected nor listening, bound to this thread's runtime.
+/// TCP socket that is not connected yet, bound to this thread's runtime.
 ///
-/// Use this type to set options before the connection is established. [`TcpStream::connect`](super::TcpStream::connect)
-/// and [`TcpListener::bind`](super::TcpListener::bind) suffice for the default options. Unlike the listeners of
-/// [`TcpListener::bind`](super::TcpListener::bind), a new socket does not have `SO_REUSEADDR`, as in tokio. As on all
-/// TCP sockets of this crate, `TCP_NODELAY` is on.
+/// Use this type to set options, or to bind a local address, before the connection is established.
+/// [`TcpStream::connect`](super::TcpStream::connect) suffices for the default options. A socket that listens is
+/// configured with [`TcpListener::builder`](super::TcpListener::builder). `SO_REUSEADDR` is off, as in tokio, and as on
+/// all TCP sockets of this crate, `TCP_NODELAY` is on.
 ///
 /// ```
 /// # anello::example! {
-/// use anello::net::TcpSocket;
+/// use anello::net::{TcpListener, TcpSocket};
 ///
-/// let socket = TcpSocket::new_v4()?;
-/// socket.set_reuseaddr(true)?;
-/// socket.bind("127.0.0.1:0".parse().unwrap())?;
-/// let listener = socket.listen(1024)?;
-///
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
 /// let socket = TcpSocket::new_v4()?;
 /// socket.set_send_buffer_size(64 * 1024)?;
 /// socket.set_ttl(32)?;
@@ -140,31 +135,6 @@ impl TcpSocket {
         Ok(stream)
     }
 
-    /// Starts to listen (`listen(2)`). `backlog` is the number of connections that the kernel queues until they are
-    /// accepted, capped at `net.core.somaxconn`.
-    ///
-    /// # Errors
-    /// Returns the error from `listen(2)` with the address: `AddrInUse` if another socket listens on the address.
-    ///
-    /// ```
-    /// # anello::example! {
-    /// # use anello::net::{TcpSocket, TcpStream};
-    /// let socket = TcpSocket::new_v4()?;
-    /// socket.bind("127.0.0.1:0".parse().unwrap())?;
-    /// let listener = socket.listen(16)?;
-    /// let client = TcpStream::connect(listener.local_addr()?).await?;
-    /// assert_eq!(listener.accept().await?.peer_addr()?, client.local_addr()?);
-    /// # }
-    /// ```
-    pub fn listen(self, backlog: u32) -> io::Result<StreamListener<Tcp>> {
-        let address = self.local_addr()?;
-        let Self { shared, socket } = self;
-        let listening = shared.driver.borrow_mut().listen_on(socket, backlog);
-        let key =
-            listening.map_err(|error| with_context(format_args!("cannot listen on {address}"), error))?;
-        Ok(StreamListener::new(Listener::new(shared, key)))
-    }
-
     /// Returns the local address (`getsockname(2)`), with the assigned port if the socket was bound to port 0.
     ///
     /// # Errors
@@ -214,7 +184,7 @@ impl TcpSocket {
         self.set(SocketOption::ReuseAddress, reuseaddr.into())
     }
 
-    /// Returns whether several sockets can listen on the same address (`SO_REUSEPORT`).
+    /// Returns whether several sockets can have the same local address (`SO_REUSEPORT`).
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`.
@@ -230,41 +200,23 @@ impl TcpSocket {
         self.is_on(SocketOption::ReusePort)
     }
 
-    /// Sets whether several sockets can listen on the same address (`SO_REUSEPORT`). The kernel distributes the
-    /// connections.
+    /// Sets whether several sockets can have the same local address (`SO_REUSEPORT`), such as a listener and the sockets
+    /// that connect from its port. All of them must have this option.
     ///
     /// # Errors
     /// Returns the error from `setsockopt(2)`.
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::net::TcpSocket;
-    /// let sockets = [TcpSocket::new_v4()?, TcpSocket::new_v4()?];
-    /// sockets[0].set_reuseport(true)?;
-    /// sockets[0].bind("127.0.0.1:0".parse().unwrap())?;
-    /// sockets[1].set_reuseport(true)?;
-    /// sockets[1].bind(sockets[0].local_addr()?)?;
+    /// # use anello::net::{TcpListener, TcpSocket};
+    /// let listener = TcpListener::builder().reuse_port(true).bind("127.0.0.1:0")?;
+    /// let socket = TcpSocket::new_v4()?;
+    /// socket.set_reuseport(true)?;
+    /// socket.bind(listener.local_addr()?)?;
     /// # }
     /// ```
     pub fn set_reuseport(&self, reuseport: bool) -> io::Result<()> {
         self.set(SocketOption::ReusePort, reuseport.into())
-    }
-
-    /// Sets whether an IPv6 socket accepts only IPv6 and no IPv4 connections (`IPV6_V6ONLY`).
-    ///
-    /// # Errors
-    /// Returns the error from `setsockopt(2)`, for example if this is an IPv4 socket or the socket is already bound.
-    ///
-    /// ```
-    /// # anello::example! {
-    /// # use anello::net::TcpSocket;
-    /// let socket = TcpSocket::new_v6()?;
-    /// socket.set_only_v6(true)?;
-    /// assert!(socket.only_v6()?);
-    /// # }
-    /// ```
-    pub fn set_only_v6(&self, only_v6: bool) -> io::Result<()> {
-        self.set(SocketOption::OnlyV6, only_v6.into())
     }
 
     /// Returns whether [`connect`](Self::connect) uses TCP Fast Open.
@@ -350,13 +302,14 @@ tcp_options!(TcpSocket);
 /// # anello::example! {
 /// use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 ///
-/// use anello::net::TcpSocket;
+/// use anello::net::{TcpListener, TcpSocket};
 /// use rustix::net::{AddressFamily, SocketType};
 ///
 /// let descriptor: OwnedFd = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
 /// let socket = TcpSocket::try_from(descriptor)?;
-/// socket.bind("127.0.0.1:0".parse().unwrap())?;
-/// assert_ne!(socket.listen(16)?.local_addr()?.port(), 0);
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let client = socket.connect(listener.local_addr()?).await?;
+/// assert_eq!(listener.accept().await?.peer_addr()?, client.local_addr()?);
 /// # }
 /// ```
 impl TryFrom<OwnedFd> for TcpSocket {

@@ -10,7 +10,7 @@ use crate::driver::Driver;
 use crate::driver::backend::{dispatch, dispatch_by_model};
 use crate::driver::kernel::Kernel;
 use crate::driver::memory::key::Key;
-use crate::driver::sockets::detached::{AnySocket, DetachedSocket};
+use crate::driver::sockets::detached::DetachedSocket;
 use crate::driver::sockets::options::SocketOption;
 use crate::driver::sockets::{Family, ListenOptions, Sockets, Target, gone};
 use crate::driver::stream::accepted::{AcceptSink, Accepted};
@@ -29,14 +29,9 @@ impl Driver {
             self.bind_device(target, Some(device))?;
         }
         self.bind(&socket, address)?;
-        self.listen_on(socket, listen.backlog)
-    }
-
-    /// Starts to listen on a bound socket.
-    pub fn listen_on(&mut self, socket: AnySocket, backlog: u32) -> io::Result<Key> {
         dispatch!(self.open_backend()?, machine => {
             let socket = socket.into().ok_or_else(gone)?;
-            machine.kernel.sockets_mut().start_listening(&socket, backlog)?;
+            machine.kernel.sockets_mut().start_listening(&socket, listen.backlog)?;
             machine.attach_listener(socket, Family::Internet)
         })
     }
