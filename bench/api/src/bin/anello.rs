@@ -391,7 +391,8 @@ fn reuse<'a>(mut replies: Vec<OutgoingDatagram<'_>>) -> Vec<OutgoingDatagram<'a>
 
 async fn udp_gso(count: u64, bytes: usize) -> io::Result<()> {
     let sender = UdpSocket::bind("127.0.0.1:0")?;
-    let receiver = UdpSocket::builder().gro(true).bind("127.0.0.1:0")?;
+    let receiver = UdpSocket::bind("127.0.0.1:0")?;
+    receiver.set_gro(true)?;
     sender.connect(receiver.local_addr()?).await?;
     let (contents, mut memory) = (vec![7; bytes], vec![0; 1 << 16]);
     for _ in 0..count {

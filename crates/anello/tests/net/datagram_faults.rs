@@ -62,7 +62,8 @@ fn fault_11_descriptors_of_dropped_sockets_are_closed() {
 fn run_lossy(setup: &Setup, seed: u64, count: u32) -> Vec<u32> {
     setup.run(async {
         let mut random = Rng::with_seed(seed);
-        let server = UdpSocket::builder().recv_buffer_size(1 << 20).bind(ANY_PORT).unwrap();
+        let server = UdpSocket::bind(ANY_PORT).unwrap();
+        server.set_recv_buffer_size(1 << 20).unwrap();
         let client = UdpSocket::bind(ANY_PORT).unwrap();
         let address = server.local_addr().unwrap();
         let is_connected = random.bool();
@@ -177,7 +178,8 @@ fn fault_42_each_datagram_fault_has_its_own_rate() {
 fn full_receive_queue_discards_new_datagrams() {
     let setup = simulator(0, SimFaults::none());
     setup.run(async {
-        let server = UdpSocket::builder().recv_buffer_size(5_000).bind(ANY_PORT).unwrap();
+        let server = UdpSocket::bind(ANY_PORT).unwrap();
+        server.set_recv_buffer_size(5_000).unwrap();
         let client = UdpSocket::bind(ANY_PORT).unwrap();
         for number in 0..100_u8 {
             client.send_to(&[number; 1000], server.local_addr().unwrap()).await.unwrap();

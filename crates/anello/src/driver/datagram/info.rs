@@ -61,10 +61,9 @@ impl Ecn {
 }
 
 /// Metadata of a received datagram, or of several datagrams that the kernel has merged
-/// ([`UdpSocketBuilder::gro`](crate::net::UdpSocketBuilder::gro)).
+/// ([`UdpSocket::set_gro`](crate::net::UdpSocket::set_gro)).
 ///
-/// The optional fields are reported only if the socket requests them; see
-/// [`UdpSocketBuilder`](crate::net::UdpSocketBuilder).
+/// The optional fields are reported only if the socket requests them.
 ///
 /// ```
 /// # anello::example! {
@@ -88,15 +87,15 @@ pub struct DatagramInfo {
     /// True if the datagram was longer than the buffer. The kernel has discarded the rest.
     pub is_truncated: bool,
     /// Destination address in the IP header. It is a multicast or broadcast address if the datagram was sent to one.
-    /// Reported with [`pktinfo`](crate::net::UdpSocketBuilder::pktinfo).
+    /// Reported with [`set_pktinfo`](crate::net::UdpSocket::set_pktinfo).
     pub destination: Option<IpAddr>,
     /// Index of the interface on which the datagram arrived. Reported with
-    /// [`pktinfo`](crate::net::UdpSocketBuilder::pktinfo).
+    /// [`set_pktinfo`](crate::net::UdpSocket::set_pktinfo).
     pub interface_index: Option<u32>,
-    /// Congestion notification. Reported with [`recv_ecn`](crate::net::UdpSocketBuilder::recv_ecn).
+    /// Congestion notification. Reported with [`set_recv_ecn`](crate::net::UdpSocket::set_recv_ecn).
     pub ecn: Option<Ecn>,
     /// Size of the datagrams that the kernel has merged, in bytes. Only the last one may be shorter. `None` if the
-    /// buffer contains a single datagram. Reported with [`gro`](crate::net::UdpSocketBuilder::gro).
+    /// buffer contains a single datagram. Reported with [`set_gro`](crate::net::UdpSocket::set_gro).
     pub segment_size: Option<usize>,
     /// Local address for responses. Differs from `destination` if that is a multicast or broadcast address.
     pub(in crate::driver) reply_source: Option<IpAddr>,
@@ -123,7 +122,8 @@ impl DatagramInfo {
     /// # anello::example! {
     /// use anello::net::UdpSocket;
     ///
-    /// let socket = UdpSocket::builder().gro(true).bind("127.0.0.1:0")?;
+    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.set_gro(true)?;
     /// let peer = UdpSocket::bind("127.0.0.1:0")?;
     /// peer.send_to(b"ciao", socket.local_addr()?).await?;
     /// let mut buffer = vec![0; 65_535];
@@ -148,7 +148,8 @@ impl DatagramInfo {
 /// # anello::example! {
 /// use anello::net::{Ecn, OutgoingDatagram, UdpSocket};
 ///
-/// let server = UdpSocket::builder().recv_ecn(true).bind("127.0.0.1:0")?;
+/// let server = UdpSocket::bind("127.0.0.1:0")?;
+/// server.set_recv_ecn(true)?;
 /// let client = UdpSocket::bind("127.0.0.1:0")?;
 /// let datagram = OutgoingDatagram::new(b"ciao", server.local_addr()?).with_ecn(Ecn::Ect0);
 /// client.send_message(&datagram).await?;
@@ -251,7 +252,8 @@ impl<'a> OutgoingDatagram<'a> {
     /// ```
     /// # anello::example! {
     /// # use anello::net::{Ecn, OutgoingDatagram, UdpSocket};
-    /// let socket = UdpSocket::builder().recv_ecn(true).bind("127.0.0.1:0")?;
+    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.set_recv_ecn(true)?;
     /// let datagram = OutgoingDatagram::new(b"ciao", socket.local_addr()?).with_ecn(Ecn::Ect1);
     /// socket.send_message(&datagram).await?;
     /// assert_eq!(socket.recv_message(&mut [0; 16]).await?.ecn, Some(Ecn::Ect1));

@@ -50,7 +50,7 @@ impl RecvBatch {
     /// truncated. Values outside of 1 to [`MAX_DATAGRAMS`](Self::MAX_DATAGRAMS) are clamped.
     ///
     /// The buffers are not touched before datagrams arrive, so that the memory of unused ones costs only address space.
-    /// On a socket with [`gro`](crate::net::UdpSocketBuilder::gro), use 65,535 bytes.
+    /// On a socket with [GRO](crate::net::UdpSocket::set_gro), use 65,535 bytes.
     ///
     /// ```
     /// # use anello::net::RecvBatch;
@@ -71,7 +71,7 @@ impl RecvBatch {
     }
 
     /// Returns the number of buffers that hold received data. On a socket with
-    /// [`gro`](crate::net::UdpSocketBuilder::gro), one buffer can hold several datagrams.
+    /// [GRO](crate::net::UdpSocket::set_gro), one buffer can hold several datagrams.
     ///
     /// ```
     /// # anello::example! {
@@ -289,7 +289,8 @@ impl<'a> ReceivedDatagram<'a> {
     /// # anello::example! {
     /// # use anello::net::{RecvBatch, UdpSocket};
     /// # let mut batch = RecvBatch::new(8, 65_535);
-    /// let socket = UdpSocket::builder().gro(true).bind("127.0.0.1:0")?;
+    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.set_gro(true)?;
     /// socket.send_to(b"ciao", socket.local_addr()?).await?;
     /// socket.recv_batch(&mut batch).await?;
     /// assert!(batch.iter().flat_map(|datagram| datagram.segments()).eq([b"ciao"]));
@@ -309,7 +310,8 @@ impl<'a> ReceivedDatagram<'a> {
     /// use anello::net::{RecvBatch, UdpSocket};
     ///
     /// // Responds from 127.0.0.2 to a request that was sent to 127.0.0.2.
-    /// let server = UdpSocket::builder().pktinfo(true).bind("0.0.0.0:0")?;
+    /// let server = UdpSocket::bind("0.0.0.0:0")?;
+    /// server.set_pktinfo(true)?;
     /// let client = UdpSocket::bind("127.0.0.1:0")?;
     /// client.connect(("127.0.0.2", server.local_addr()?.port())).await?;
     /// client.send(b"ciao").await?;

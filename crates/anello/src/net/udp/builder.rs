@@ -4,44 +4,33 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use super::options::{by_family, set_for_both_families};
 use super::socket::UdpSocket;
 use crate::driver::{DatagramSocket, SocketOption, with_context};
 use crate::executor::{Shared, current};
 use crate::net::resolve::ToSocketAddrs;
 
-/// Builder for a [`UdpSocket`] with options; see [`UdpSocket::builder`].
+/// Builder for a [`UdpSocket`] with the options that must be set before it is bound; see [`UdpSocket::builder`].
+///
+/// All other options are set on the socket, for example with [`set_recv_buffer_size`](UdpSocket::set_recv_buffer_size).
 ///
 /// ```
 /// # anello::example! {
 /// use anello::net::UdpSocket;
 ///
 /// // A socket for a QUIC server: reports the destination, congestion notifications and merged datagrams.
-/// let socket = UdpSocket::builder()
-///     .reuse_port(true)
-///     .recv_buffer_size(2 << 20)
-///     .pktinfo(true)
-///     .recv_ecn(true)
-///     .gro(true)
-///     .bind("127.0.0.1:0")?;
+/// let socket = UdpSocket::builder().reuse_port(true).bind("127.0.0.1:0")?;
+/// socket.set_recv_buffer_size(2 << 20)?;
+/// socket.set_pktinfo(true)?;
+/// socket.set_recv_ecn(true)?;
+/// socket.set_gro(true)?;
 /// assert!(socket.local_addr()?.ip().is_loopback());
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct UdpSocketBuilder {
-    reuse_address: Option<bool>,
-    reuse_port: Option<bool>,
-    receive_buffer_bytes: Option<usize>,
-    send_buffer_bytes: Option<usize>,
+    reuse_address: bool,
+    reuse_port: bool,
     only_v6: Option<bool>,
-    broadcast: Option<bool>,
-    ttl: Option<u32>,
-    unicast_hops_v6: Option<u32>,
-    tos_v4: Option<u32>,
-    tclass_v6: Option<u32>,
-    gro: Option<bool>,
-    packet_info: Option<bool>,
-    receive_ecn: Option<bool>,
     device: Option<Vec<u8>>,
 }
 
@@ -58,7 +47,7 @@ impl UdpSocketBuilder {
     /// ```
     #[must_use]
     pub fn reuse_address(mut self, on: bool) -> Self {
-        self.reuse_address = Some(on);
+        self.reuse_address = on;
         self
     }
 
@@ -74,39 +63,7 @@ impl UdpSocketBuilder {
     /// ```
     #[must_use]
     pub fn reuse_port(mut self, on: bool) -> Self {
-        self.reuse_port = Some(on);
-        self
-    }
-
-    /// Sets the size of the kernel's receive buffer in bytes (`SO_RCVBUF`; the kernel doubles the value, and caps it at
-    /// `net.core.rmem_max`). Datagrams that do not fit are discarded. The default is `net.core.rmem_default`.
-    ///
-    /// ```
-    /// # anello::example! {
-    /// # use anello::net::UdpSocket;
-    /// let socket = UdpSocket::builder().recv_buffer_size(20_000).bind("127.0.0.1:0")?;
-    /// assert_eq!(socket.recv_buffer_size()?, 40_000);
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn recv_buffer_size(mut self, bytes: usize) -> Self {
-        self.receive_buffer_bytes = Some(bytes);
-        self
-    }
-
-    /// Sets the size of the kernel's send buffer in bytes (`SO_SNDBUF`; the kernel doubles the value, and caps it at
-    /// `net.core.wmem_max`). The default is `net.core.wmem_default`.
-    ///
-    /// ```
-    /// # anello::example! {
-    /// # use anello::net::UdpSocket;
-    /// let socket = UdpSocket::builder().send_buffer_size(20_000).bind("127.0.0.1:0")?;
-    /// assert_eq!(socket.send_buffer_size()?, 40_000);
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn send_buffer_size(mut self, bytes: usize) -> Self {
-        self.send_buffer_bytes = Some(bytes);
+        self.reuse_port = on;
         self
     }
 
@@ -127,149 +84,8 @@ impl UdpSocketBuilder {
         self
     }
 
-    /// Sets whether datagrams can be sent to broadcast addresses (`SO_BROADCAST`). The default is `false`.
-    ///
-    /// ```
-    /// # anello::example! {
-    /// # use anello::net::UdpSocket;
-    /// let socket = UdpSocket::builder().broadcast(true).bind("0.0.0.0:0")?;
-    /// assert!(socket.broadcast()?);
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn broadcast(mut self, on: bool) -> Self {
-        self.broadcast = Some(on);
-        self
-    }
-
-    /// Sets the time to live of IPv4 packets (`IP_TTL`). The default is `net.ipv4.ip_default_ttl`, which is usually 64.
-    ///
-    /// ```
-    /// # anello::example! {
-    /// # use anello::net::UdpSocket;
-    /// let socket = UdpSocket::builder().ttl(9).bind("127.0.0.1:0")?;
-    /// assert_eq!(socket.ttl()?, 9);
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn ttl(mut self, ttl: u32) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    /// Sets the hop limit of IPv6 packets (`IPV6_UNICAST_HOPS`). Has no effect on IPv4 sockets. The default is
-    /// usually 64.
-    ///
-    /// ```
-    /// # anello::example! {
-    /// # use anello::net::UdpSocket;
-    /// let socket = UdpSocket::builder().unicast_hops_v6(9).bind("[::1]:0")?;
-    /// assert_eq!(socket.unicast_hops_v6()?, 9);
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn unicast_hops_v6(mut self, hops: u32) -> Self {
-        self.unicast_hops_v6 = Some(hops);
-        self
-    }
-
-    /// Sets the type of service of IPv4 packets (`IP_TOS`): the DSCP in the upper six bits, and the ECN codepoint in
-    /// the lower two. The default is 0.
-    ///
-    /// ```
-    /// # anello::example! {
-    /// # use anello::net::UdpSocket;
-    /// let socket = UdpSocket::builder().tos_v4(0xb8).bind("127.0.0.1:0")?;
-    /// assert_eq!(socket.tos_v4()?, 0xb8);
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn tos_v4(mut self, tos: u32) -> Self {
-        self.tos_v4 = Some(tos);
-        self
-    }
-
-    /// Sets the traffic class of IPv6 packets (`IPV6_TCLASS`): the DSCP in the upper six bits, and the ECN codepoint in
-    /// the lower two. Has no effect on IPv4 sockets. The default is 0.
-    ///
-    /// ```
-    /// # anello::example! {
-    /// # use anello::net::UdpSocket;
-    /// let socket = UdpSocket::builder().tclass_v6(0xb8).bind("[::1]:0")?;
-    /// assert_eq!(socket.tclass_v6()?, 0xb8);
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn tclass_v6(mut self, traffic_class: u32) -> Self {
-        self.tclass_v6 = Some(traffic_class);
-        self
-    }
-
-    /// Sets whether the kernel merges datagrams of the same size from the same sender into one buffer (generic receive
-    /// offload, `UDP_GRO`, Linux 5.0), which reduces the cost of each. The default is `false`.
-    ///
-    /// Receive with [`recv_message`](UdpSocket::recv_message) or [`recv_batch`](UdpSocket::recv_batch), which report
-    /// the size, into buffers of 65,535 bytes; a shorter buffer loses datagrams.
-    ///
-    /// ```
-    /// # anello::example! {
-    /// # use anello::net::UdpSocket;
-    /// # use anello::net::OutgoingDatagram;
-    /// let socket = UdpSocket::builder().gro(true).bind("127.0.0.1:0")?;
-    /// let payload = [7; 3000];
-    /// let datagram = OutgoingDatagram::new(&payload, socket.local_addr()?).with_segment_size(1000);
-    /// socket.send_message(&datagram).await?;
-    /// let mut buffer = vec![0; 65_535];
-    /// let info = socket.recv_message(&mut buffer).await?;
-    /// for datagram in info.segments(&buffer) {
-    ///     assert_eq!(datagram.len(), 1000);
-    /// }
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn gro(mut self, on: bool) -> Self {
-        self.gro = Some(on);
-        self
-    }
-
-    /// Sets whether the destination address and the interface of received datagrams are reported (`IP_PKTINFO`,
-    /// `IPV6_RECVPKTINFO`). The default is `false`.
-    ///
-    /// ```
-    /// # anello::example! {
-    /// # use anello::net::UdpSocket;
-    /// let socket = UdpSocket::builder().pktinfo(true).bind("0.0.0.0:0")?;
-    /// socket.send_to(b"ciao", ("127.0.0.2", socket.local_addr()?.port())).await?;
-    /// let info = socket.recv_message(&mut [0; 16]).await?;
-    /// assert_eq!(info.destination, Some([127, 0, 0, 2].into()));
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn pktinfo(mut self, on: bool) -> Self {
-        self.packet_info = Some(on);
-        self
-    }
-
-    /// Sets whether the congestion notification of received datagrams is reported (`IP_RECVTOS`, `IPV6_RECVTCLASS`).
-    /// The default is `false`.
-    ///
-    /// ```
-    /// # anello::example! {
-    /// # use anello::net::UdpSocket;
-    /// # use anello::net::Ecn;
-    /// let socket = UdpSocket::builder().recv_ecn(true).bind("127.0.0.1:0")?;
-    /// socket.send_to(b"ciao", socket.local_addr()?).await?;
-    /// let info = socket.recv_message(&mut [0; 16]).await?;
-    /// assert_eq!(info.ecn, Some(Ecn::NotEct));
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn recv_ecn(mut self, on: bool) -> Self {
-        self.receive_ecn = Some(on);
-        self
-    }
-
     /// Restricts the socket to an interface, such as `eth0` (`SO_BINDTODEVICE`; needs no privileges since Linux 5.7).
+    /// Sockets that are restricted to different interfaces can be bound to the same address.
     ///
     /// ```
     /// # anello::example! {
@@ -320,8 +136,8 @@ impl UdpSocketBuilder {
     /// # anello::example! {
     /// use anello::net::UdpSocket;
     ///
-    /// let socket = UdpSocket::builder().ttl(1).bind_host("localhost:0").await?;
-    /// assert_eq!(socket.ttl()?, 1);
+    /// let socket = UdpSocket::builder().reuse_port(true).bind_host("localhost:0").await?;
+    /// assert!(socket.reuse_port()?);
     /// # }
     /// ```
     pub async fn bind_host(&self, host: impl ToSocketAddrs) -> io::Result<UdpSocket> {
@@ -347,32 +163,14 @@ impl UdpSocketBuilder {
     }
 
     fn configure(&self, socket: &DatagramSocket) -> io::Result<()> {
-        use SocketOption as Opt;
-        let is_ipv6 = |_: &u32| socket.is_ipv6();
-        let number = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
-        let bytes = |bytes: usize| i32::try_from(bytes).unwrap_or(i32::MAX);
-        let on = i32::from;
-        let options = [
-            (Opt::ReuseAddress, self.reuse_address.map(on)),
-            (Opt::ReusePort, self.reuse_port.map(on)),
-            (Opt::ReceiveBufferBytes, self.receive_buffer_bytes.map(bytes)),
-            (Opt::SendBufferBytes, self.send_buffer_bytes.map(bytes)),
-            (Opt::OnlyV6, self.only_v6.filter(|_| socket.is_ipv6()).map(on)),
-            (Opt::Broadcast, self.broadcast.map(on)),
-            (Opt::TimeToLive, self.ttl.map(number)),
-            (Opt::HopLimit, self.unicast_hops_v6.filter(is_ipv6).map(number)),
-            (Opt::TypeOfService, self.tos_v4.map(number)),
-            (Opt::TrafficClass, self.tclass_v6.filter(is_ipv6).map(number)),
-            (Opt::Gro, self.gro.map(on)),
-            (by_family(socket, Opt::PacketInfoV4, Opt::PacketInfoV6), self.packet_info.map(on)),
-        ];
-        for (option, value) in options {
-            if let Some(value) = value {
-                socket.set_option(option, value)?;
-            }
+        if self.reuse_address {
+            socket.set_option(SocketOption::ReuseAddress, 1)?;
         }
-        if let Some(receive) = self.receive_ecn {
-            set_for_both_families(socket, Opt::ReceiveTypeOfService, Opt::ReceiveTrafficClass, on(receive))?;
+        if self.reuse_port {
+            socket.set_option(SocketOption::ReusePort, 1)?;
+        }
+        if let Some(only_v6) = self.only_v6.filter(|_| socket.is_ipv6()) {
+            socket.set_option(SocketOption::OnlyV6, only_v6.into())?;
         }
         match &self.device {
             Some(interface) => socket.bind_device(Some(interface)),
@@ -422,8 +220,8 @@ impl UdpSocket {
     /// # anello::example! {
     /// use anello::net::UdpSocket;
     ///
-    /// let socket = UdpSocket::builder().recv_buffer_size(1 << 20).bind("127.0.0.1:0")?;
-    /// assert!(socket.recv_buffer_size()? > 0);
+    /// let socket = UdpSocket::builder().only_v6(true).bind("[::1]:0")?;
+    /// assert!(socket.only_v6()?);
     /// # }
     /// ```
     pub fn builder() -> UdpSocketBuilder {

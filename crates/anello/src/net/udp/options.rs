@@ -108,7 +108,8 @@ impl UdpSocket {
     /// ```
     /// # anello::example! {
     /// # use anello::net::UdpSocket;
-    /// let socket = UdpSocket::builder().ttl(9).bind("127.0.0.1:0")?;
+    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.set_ttl(9)?;
     /// assert_eq!(socket.ttl()?, 9);
     /// # }
     /// ```
@@ -142,7 +143,8 @@ impl UdpSocket {
     /// ```
     /// # anello::example! {
     /// # use anello::net::UdpSocket;
-    /// let socket = UdpSocket::builder().unicast_hops_v6(9).bind("[::1]:0")?;
+    /// let socket = UdpSocket::bind("[::1]:0")?;
+    /// socket.set_unicast_hops_v6(9)?;
     /// assert_eq!(socket.unicast_hops_v6()?, 9);
     /// # }
     /// ```
@@ -176,7 +178,8 @@ impl UdpSocket {
     /// ```
     /// # anello::example! {
     /// # use anello::net::UdpSocket;
-    /// let socket = UdpSocket::builder().tos_v4(0xb8).bind("127.0.0.1:0")?;
+    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
+    /// socket.set_tos_v4(0xb8)?;
     /// assert_eq!(socket.tos_v4()?, 0xb8);
     /// # }
     /// ```
@@ -210,7 +213,8 @@ impl UdpSocket {
     /// ```
     /// # anello::example! {
     /// # use anello::net::UdpSocket;
-    /// let socket = UdpSocket::builder().tclass_v6(0xb8).bind("[::1]:0")?;
+    /// let socket = UdpSocket::bind("[::1]:0")?;
+    /// socket.set_tclass_v6(0xb8)?;
     /// assert_eq!(socket.tclass_v6()?, 0xb8);
     /// # }
     /// ```
@@ -301,7 +305,7 @@ impl UdpSocket {
     }
 
     /// Sets the size of the kernel's receive buffer in bytes (`SO_RCVBUF`; the kernel doubles the value, and caps it at
-    /// `net.core.rmem_max`).
+    /// `net.core.rmem_max`). Datagrams that do not fit are discarded. The default is `net.core.rmem_default`.
     ///
     /// # Errors
     /// Returns the error from `setsockopt(2)`.
@@ -335,7 +339,7 @@ impl UdpSocket {
     }
 
     /// Sets the size of the kernel's send buffer in bytes (`SO_SNDBUF`; the kernel doubles the value, and caps it at
-    /// `net.core.wmem_max`).
+    /// `net.core.wmem_max`). The default is `net.core.wmem_default`.
     ///
     /// # Errors
     /// Returns the error from `setsockopt(2)`.
@@ -352,25 +356,8 @@ impl UdpSocket {
         self.set(Opt::SendBufferBytes, u32::try_from(bytes).unwrap_or(u32::MAX))
     }
 
-    /// Restricts the socket to an interface, or removes the restriction (`SO_BINDTODEVICE`).
-    ///
-    /// # Errors
-    /// Returns the error from `setsockopt(2)`, for example if there is no interface with this name.
-    ///
-    /// ```
-    /// # anello::example! {
-    /// use anello::net::UdpSocket;
-    ///
-    /// let socket = UdpSocket::bind("127.0.0.1:0")?;
-    /// assert!(socket.bind_device(Some(b"no-such-device")).is_err());
-    /// assert_eq!(socket.device()?, None);
-    /// # }
-    /// ```
-    pub fn bind_device(&self, interface: Option<&[u8]>) -> io::Result<()> {
-        self.socket.bind_device(interface)
-    }
-
-    /// Returns the name of the interface to which the socket is restricted (`SO_BINDTODEVICE`).
+    /// Returns the name of the interface to which the socket is restricted
+    /// ([`UdpSocketBuilder::bind_device`](crate::net::UdpSocketBuilder::bind_device)).
     ///
     /// # Errors
     /// Returns the error from `getsockopt(2)`.

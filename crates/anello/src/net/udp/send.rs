@@ -37,7 +37,7 @@ impl UdpSocket {
     /// # Errors
     /// Returns an error if the name cannot be resolved, and the error from `sendto(2)` with the address: for example an
     /// error with the number `EMSGSIZE` if the datagram is too long, or `PermissionDenied` for a broadcast address
-    /// without [`broadcast`](crate::net::UdpSocketBuilder::broadcast).
+    /// without [`set_broadcast`](Self::set_broadcast).
     ///
     /// ```
     /// # anello::example! {
@@ -97,7 +97,8 @@ impl UdpSocket {
     /// # anello::example! {
     /// use anello::net::{OutgoingDatagram, UdpSocket};
     ///
-    /// let server = UdpSocket::builder().gro(true).bind("127.0.0.1:0")?;
+    /// let server = UdpSocket::bind("127.0.0.1:0")?;
+    /// server.set_gro(true)?;
     /// let client = UdpSocket::bind("127.0.0.1:0")?;
     /// // Sends three datagrams of 1,000 bytes and one of 500 bytes.
     /// let payload = [7; 3_500];

@@ -29,7 +29,7 @@ use crate::readiness::Registration;
 /// [`recv_batch`](Self::recv_batch) and [`send_batch`](Self::send_batch) transfer up to 64 datagrams with one system
 /// call (`recvmmsg(2)`, `sendmmsg(2)`). With segmentation offload
 /// ([`OutgoingDatagram::with_segment_size`](crate::net::OutgoingDatagram::with_segment_size) and
-/// [`UdpSocketBuilder::gro`](crate::net::UdpSocketBuilder::gro)), each of these can consist of up to 64 datagrams on
+/// [`set_gro`](Self::set_gro)), each of these can consist of up to 64 datagrams on
 /// the network.
 ///
 /// # System calls

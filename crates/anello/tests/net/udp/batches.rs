@@ -6,7 +6,8 @@ use super::*;
 fn batches_preserve_order_and_contents() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
-            let server = UdpSocket::builder().recv_buffer_size(1 << 20).bind(ANY_PORT).unwrap();
+            let server = UdpSocket::bind(ANY_PORT).unwrap();
+            server.set_recv_buffer_size(1 << 20).unwrap();
             let client = bind();
             let payloads: Vec<_> = (0..100).map(|n| pattern(n, 1 + 7 * n as usize)).collect();
             let datagrams: Vec<_> =
@@ -69,7 +70,9 @@ fn segmented_payload_arrives_as_datagrams() {
     on_every_driver_and_sim(|setup| {
         for gro in [false, true] {
             setup.run(async {
-                let server = UdpSocket::builder().recv_buffer_size(1 << 20).gro(gro).bind(ANY_PORT).unwrap();
+                let server = UdpSocket::bind(ANY_PORT).unwrap();
+                server.set_recv_buffer_size(1 << 20).unwrap();
+                server.set_gro(gro).unwrap();
                 let client = bind();
                 // The kernel does not split the last payload, because there are too many segments.
                 for (bytes, segment) in [(3_500, 1_000), (64_000, 1_000), (500, 1_000), (40_000, 100)] {
@@ -92,7 +95,9 @@ fn segmented_payload_arrives_as_datagrams() {
 fn batch_with_segmented_payloads_arrives_in_order() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
-            let server = UdpSocket::builder().recv_buffer_size(1 << 20).gro(true).bind(ANY_PORT).unwrap();
+            let server = UdpSocket::bind(ANY_PORT).unwrap();
+            server.set_recv_buffer_size(1 << 20).unwrap();
+            server.set_gro(true).unwrap();
             let client = bind();
             let payloads: Vec<_> = (0..6).map(|n| pattern(n, 3_000)).collect();
             let datagrams: Vec<_> = payloads

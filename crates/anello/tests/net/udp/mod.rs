@@ -328,12 +328,7 @@ fn options_return_their_values() {
     on_every_driver_and_sim(|setup| {
         for loopback in loopbacks() {
             setup.run(async {
-                let builder = UdpSocket::builder().ttl(7).tos_v4(0x20).unicast_hops_v6(5).tclass_v6(0x24);
-                let builder = builder.send_buffer_size(9000);
-                let socket = builder.recv_buffer_size(10_000).bind(loopback).unwrap();
-                assert_eq!((socket.ttl().unwrap(), socket.tos_v4().unwrap()), (7, 0x20));
-                assert_eq!(socket.recv_buffer_size().unwrap(), 20_000);
-                assert_eq!(socket.send_buffer_size().unwrap(), 18_000);
+                let socket = UdpSocket::bind(loopback).unwrap();
                 socket.set_ttl(8).unwrap();
                 socket.set_tos_v4(0x40).unwrap();
                 socket.set_recv_buffer_size(20_000).unwrap();
@@ -341,7 +336,6 @@ fn options_return_their_values() {
                 assert_eq!((socket.ttl().unwrap(), socket.tos_v4().unwrap()), (8, 0x40));
                 if address(&socket).is_ipv6() {
                     let values = || (socket.unicast_hops_v6().unwrap(), socket.tclass_v6().unwrap());
-                    assert_eq!(values(), (5, 0x24));
                     socket.set_unicast_hops_v6(6).unwrap();
                     socket.set_tclass_v6(0x28).unwrap();
                     assert_eq!(values(), (6, 0x28));
@@ -390,7 +384,6 @@ fn socket_bound_to_loopback_device_receives() {
             assert_eq!(socket.device().unwrap().as_deref(), Some(&b"lo"[..]));
             bind().send_to(b"x", address(&socket)).await.unwrap();
             assert_eq!(socket.recv(&mut [0; 4]).await.unwrap(), 1);
-            socket.bind_device(None).unwrap();
         });
     });
 }

@@ -65,7 +65,9 @@ impl<F: Fn(&Exchange) -> &Cell<bool>> Drop for SetOnDrop<F> {
 pub async fn start(world: &Rc<World>, random: &mut Rng, is_lossy: bool) {
     let exchange = Exchange::new(is_lossy);
     let sender = UdpSocket::bind(ANY_PORT).unwrap();
-    let receiver = UdpSocket::builder().gro(random.bool()).recv_ecn(random.bool()).bind(ANY_PORT).unwrap();
+    let receiver = UdpSocket::bind(ANY_PORT).unwrap();
+    receiver.set_gro(random.bool()).unwrap();
+    receiver.set_recv_ecn(random.bool()).unwrap();
     sender.connect(receiver.local_addr().unwrap()).await.unwrap();
     let gone = SetOnDrop(Rc::clone(&exchange), |exchange: &Exchange| &exchange.is_sender_gone);
     let (shared, state, seed) = (Rc::clone(world), Rc::clone(&exchange), random.u64(..));
