@@ -9,14 +9,18 @@ use futures_io::{AsyncRead, AsyncSeek};
 
 use super::poll::impl_read;
 use crate::fs::File;
-use crate::io::{DuplexStream, SimplexReader};
+use crate::io::{DuplexReadHalf, DuplexStream};
 use crate::net::{ByteStream, Connection, ReadHalf, Sealed, StreamFamily, StreamSocket};
 
 fn read(connection: &Connection, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
     connection.poll_read(buffer, context)
 }
 
-fn copy(reader: &mut SimplexReader, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+fn copy(
+    reader: &mut DuplexReadHalf,
+    context: &mut Context<'_>,
+    buffer: &mut [u8],
+) -> Poll<io::Result<usize>> {
     reader.poll_copy(buffer.len(), |bytes| buffer[..bytes.len()].copy_from_slice(bytes), context)
 }
 
@@ -24,7 +28,7 @@ impl_read!(AsyncRead, [F: StreamFamily] StreamSocket<F>, |stream| stream.connect
 impl_read!(
     AsyncRead, [P: Deref<Target: ByteStream> + Unpin] ReadHalf<P>, |half| half.connection(), read(&mut [u8]) -> usize
 );
-impl_read!(AsyncRead, [] SimplexReader, |reader| reader, copy(&mut [u8]) -> usize);
+impl_read!(AsyncRead, [] DuplexReadHalf, |reader| reader, copy(&mut [u8]) -> usize);
 impl_read!(AsyncRead, [] DuplexStream, |stream| &mut stream.reader, copy(&mut [u8]) -> usize);
 
 impl AsyncRead for File {

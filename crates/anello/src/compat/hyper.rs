@@ -10,7 +10,7 @@ use hyper::rt::{Executor, Read, ReadBufCursor, Sleep, Timer};
 
 use super::poll::impl_read;
 use crate::executor::{TimerKey, try_current, with_current};
-use crate::io::{DuplexStream, SimplexReader};
+use crate::io::{DuplexReadHalf, DuplexStream};
 use crate::net::{Connection, Sealed, StreamFamily, StreamSocket};
 
 #[inline]
@@ -24,7 +24,7 @@ fn read(
 }
 
 fn copy(
-    reader: &mut SimplexReader,
+    reader: &mut DuplexReadHalf,
     context: &mut Context<'_>,
     mut buffer: ReadBufCursor<'_>,
 ) -> Poll<io::Result<()>> {
@@ -33,7 +33,7 @@ fn copy(
 }
 
 impl_read!(Read, [F: StreamFamily] StreamSocket<F>, |stream| stream.connection(), read(ReadBufCursor<'_>) -> ());
-impl_read!(Read, [] SimplexReader, |reader| reader, copy(ReadBufCursor<'_>) -> ());
+impl_read!(Read, [] DuplexReadHalf, |reader| reader, copy(ReadBufCursor<'_>) -> ());
 impl_read!(Read, [] DuplexStream, |stream| &mut stream.reader, copy(ReadBufCursor<'_>) -> ());
 
 /// An executor that spawns hyper's background tasks (HTTP/2 needs one per stream) on the runtime of the calling thread.

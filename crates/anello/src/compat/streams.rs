@@ -4,7 +4,7 @@ use std::io;
 use std::task::{Context, Poll};
 
 use super::poll::*;
-use crate::io::{DuplexStream, SimplexWriter};
+use crate::io::{DuplexStream, DuplexWriteHalf};
 use crate::net::{Connection, Sealed, StreamFamily, StreamSocket};
 
 fn poll_close(connection: &Connection) -> Poll<io::Result<()>> {
@@ -15,7 +15,7 @@ fn poll_close(connection: &Connection) -> Poll<io::Result<()>> {
     })
 }
 
-fn close(writer: &mut SimplexWriter) -> Poll<io::Result<()>> {
+fn close(writer: &mut DuplexWriteHalf) -> Poll<io::Result<()>> {
     writer.close();
     Poll::Ready(Ok(()))
 }
@@ -48,5 +48,5 @@ macro_rules! impl_memory {
     };
 }
 
-impl_memory!(SimplexWriter, |writer| writer);
+impl_memory!(DuplexWriteHalf, |writer| writer);
 impl_memory!(DuplexStream, |stream| &mut stream.writer);

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncSeek, ReadBuf};
 
 use super::poll::impl_read;
 use crate::fs::File;
-use crate::io::{DuplexStream, SimplexReader};
+use crate::io::{DuplexReadHalf, DuplexStream};
 use crate::net::{ByteStream, Connection, ReadHalf, Sealed, StreamFamily, StreamSocket};
 
 /// Copies received bytes directly into uninitialized memory, which a `&mut [u8]` would require to be zeroed first.
@@ -28,7 +28,7 @@ fn read(
 }
 
 fn copy(
-    reader: &mut SimplexReader,
+    reader: &mut DuplexReadHalf,
     context: &mut Context<'_>,
     buffer: &mut ReadBuf<'_>,
 ) -> Poll<io::Result<()>> {
@@ -45,7 +45,7 @@ impl_read!(AsyncRead, [F: StreamFamily] StreamSocket<F>, |stream| stream.connect
 impl_read!(
     AsyncRead, [P: Deref<Target: ByteStream> + Unpin] ReadHalf<P>, |half| half.connection(), read(&mut ReadBuf<'_>) -> ()
 );
-impl_read!(AsyncRead, [] SimplexReader, |reader| reader, copy(&mut ReadBuf<'_>) -> ());
+impl_read!(AsyncRead, [] DuplexReadHalf, |reader| reader, copy(&mut ReadBuf<'_>) -> ());
 impl_read!(AsyncRead, [] DuplexStream, |stream| &mut stream.reader, copy(&mut ReadBuf<'_>) -> ());
 
 impl_read!(AsyncRead, [] File, |file| &*file, read_file(&mut ReadBuf<'_>) -> ());

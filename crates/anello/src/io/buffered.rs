@@ -14,9 +14,9 @@ use crate::driver::{SendBuf, unexpected_eof};
 ///
 /// ```
 /// # anello::example! {
-/// use anello::io::{BufReader, DEFAULT_MAX_LINE_BYTES, simplex};
+/// use anello::io::{BufReader, DEFAULT_MAX_LINE_BYTES, duplex};
 ///
-/// let (reader, mut writer) = simplex(64);
+/// let (reader, mut writer) = duplex(64);
 /// writer.send(vec![b'a'; DEFAULT_MAX_LINE_BYTES + 1]).await?;
 /// let error = BufReader::new(reader).read_line(&mut String::new()).await.unwrap_err();
 /// assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
@@ -59,16 +59,16 @@ pub struct BufReader<R> {
 ///
 /// ```
 /// # anello::example! {
-/// use anello::io::{BufReader, Lines, SimplexReader, simplex};
+/// use anello::io::{BufReader, DuplexStream, Lines, duplex};
 ///
-/// async fn sum(mut lines: Lines<SimplexReader>) -> std::io::Result<i32> {
+/// async fn sum(mut lines: Lines<DuplexStream>) -> std::io::Result<i32> {
 ///     let mut sum = 0;
 ///     while let Some(line) = lines.next_line().await? {
 ///         sum += line.parse::<i32>().map_err(std::io::Error::other)?;
 ///     }
 ///     Ok(sum)
 /// }
-/// let (reader, mut writer) = simplex(64);
+/// let (reader, mut writer) = duplex(64);
 /// writer.send("1\n2\n3\n").await?;
 /// drop(writer);
 /// assert_eq!(sum(BufReader::new(reader).lines()).await?, 6);
@@ -84,8 +84,8 @@ impl<R> BufReader<R> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::io::{BufReader, simplex};
-    /// let (reader, _writer) = simplex(64);
+    /// # use anello::io::{BufReader, duplex};
+    /// let (reader, _writer) = duplex(64);
     /// let reader = BufReader::new(reader);
     /// assert!(reader.buffer().is_empty());
     /// # }
@@ -99,8 +99,8 @@ impl<R> BufReader<R> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::io::{BufReader, simplex};
-    /// let (reader, mut writer) = simplex(64);
+    /// # use anello::io::{BufReader, duplex};
+    /// let (reader, mut writer) = duplex(64);
     /// writer.send("a line that is too long\n").await?;
     /// let mut reader = BufReader::new(reader).max_line_bytes(10);
     /// let error = reader.read_line(&mut String::new()).await.unwrap_err();
@@ -118,8 +118,8 @@ impl<R> BufReader<R> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::io::{BufReader, simplex};
-    /// let (reader, mut writer) = simplex(64);
+    /// # use anello::io::{BufReader, duplex};
+    /// let (reader, mut writer) = duplex(64);
     /// writer.send("line\nrest").await?;
     /// let mut reader = BufReader::new(reader);
     /// reader.read_line(&mut String::new()).await?;
@@ -141,8 +141,8 @@ impl<R> BufReader<R> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::io::{BufReader, simplex};
-    /// let (reader, mut writer) = simplex(64);
+    /// # use anello::io::{BufReader, duplex};
+    /// let (reader, mut writer) = duplex(64);
     /// writer.send("ciao").await?;
     /// let mut reader = BufReader::new(reader);
     /// assert_eq!(reader.fill_buf().await?, b"ciao");
@@ -287,8 +287,8 @@ impl<R: AsyncRecv> BufReader<R> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::io::{BufReader, simplex};
-    /// let (reader, mut writer) = simplex(64);
+    /// # use anello::io::{BufReader, duplex};
+    /// let (reader, mut writer) = duplex(64);
     /// writer.send("ciao").await?;
     /// drop(writer);
     /// let mut reader = BufReader::new(reader);
@@ -309,8 +309,8 @@ impl<R: AsyncRecv> BufReader<R> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::io::{BufReader, simplex};
-    /// let (reader, mut writer) = simplex(64);
+    /// # use anello::io::{BufReader, duplex};
+    /// let (reader, mut writer) = duplex(64);
     /// writer.send("ciao").await?;
     /// let mut reader = BufReader::new(reader);
     /// let mut buffer = [0; 3];
@@ -336,8 +336,8 @@ impl<R: AsyncRecv> BufReader<R> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::io::{BufReader, simplex};
-    /// let (reader, mut writer) = simplex(64);
+    /// # use anello::io::{BufReader, duplex};
+    /// let (reader, mut writer) = duplex(64);
     /// writer.send("one ").await?;
     /// writer.send("two").await?;
     /// let mut buffer = [0; 7];
@@ -365,8 +365,8 @@ impl<R: AsyncRecv> BufReader<R> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::io::{BufReader, simplex};
-    /// let (reader, mut writer) = simplex(64);
+    /// # use anello::io::{BufReader, duplex};
+    /// let (reader, mut writer) = duplex(64);
     /// writer.send("key=value").await?;
     /// let mut reader = BufReader::new(reader);
     /// let mut key = Vec::new();
@@ -389,8 +389,8 @@ impl<R: AsyncRecv> BufReader<R> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::io::{BufReader, simplex};
-    /// let (reader, mut writer) = simplex(64);
+    /// # use anello::io::{BufReader, duplex};
+    /// let (reader, mut writer) = duplex(64);
     /// writer.send("first\nlast").await?;
     /// drop(writer);
     /// let (mut reader, mut lines) = (BufReader::new(reader), String::new());
@@ -415,8 +415,8 @@ impl<R: AsyncRecv> BufReader<R> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::io::{BufReader, simplex};
-    /// let (reader, mut writer) = simplex(64);
+    /// # use anello::io::{BufReader, duplex};
+    /// let (reader, mut writer) = duplex(64);
     /// writer.send("first\nsecond\n").await?;
     /// drop(writer);
     /// let mut lines = BufReader::new(reader).lines();
@@ -438,8 +438,8 @@ impl<R: AsyncRecv> Lines<R> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::io::{BufReader, simplex};
-    /// let (reader, mut writer) = simplex(64);
+    /// # use anello::io::{BufReader, duplex};
+    /// let (reader, mut writer) = duplex(64);
     /// writer.send("Host: localhost\r\n\r\nbody").await?;
     /// let mut lines = BufReader::new(reader).lines();
     /// assert_eq!(lines.next_line().await?.as_deref(), Some("Host: localhost"));
@@ -466,8 +466,8 @@ impl<R> Lines<R> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::io::{BufReader, simplex};
-    /// let (reader, mut writer) = simplex(64);
+    /// # use anello::io::{BufReader, duplex};
+    /// let (reader, mut writer) = duplex(64);
     /// writer.send("first\nsecond\n").await?;
     /// let mut lines = BufReader::new(reader).lines();
     /// lines.next_line().await?;
@@ -482,8 +482,8 @@ impl<R> Lines<R> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::io::{BufReader, simplex};
-    /// let (reader, mut writer) = simplex(64);
+    /// # use anello::io::{BufReader, duplex};
+    /// let (reader, mut writer) = duplex(64);
     /// writer.send("2\nab").await?;
     /// let mut lines = BufReader::new(reader).lines();
     /// let length: usize = lines.next_line().await?.expect("a line").parse().expect("a number");
@@ -500,8 +500,8 @@ impl<R> Lines<R> {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::io::{AsyncRecv, BufReader, simplex};
-    /// let (reader, mut writer) = simplex(64);
+    /// # use anello::io::{AsyncRecv, BufReader, duplex};
+    /// let (reader, mut writer) = duplex(64);
     /// writer.send("head\n\nbody").await?;
     /// let mut lines = BufReader::new(reader).lines();
     /// while lines.next_line().await?.is_some_and(|line| !line.is_empty()) {}

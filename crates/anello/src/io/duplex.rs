@@ -1,4 +1,4 @@
-//! In-memory streams in both directions.
+//! In-memory streams.
 
 use std::future::Future;
 use std::io;
@@ -6,11 +6,11 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use super::simplex::{SimplexReader, SimplexWriter, simplex};
+use super::duplex_halves::{DuplexReadHalf, DuplexWriteHalf, pipe};
 use super::traits::{AsyncRecv, AsyncSend, AsyncSplit};
 use crate::driver::SendBuf;
 
-/// In-memory stream in both directions; see [`duplex`]. Dropping it closes both.
+/// In-memory stream; see [`duplex`]. Dropping it closes both.
 ///
 /// ```
 /// # anello::example! {
@@ -29,12 +29,16 @@ use crate::driver::SendBuf;
 /// ```
 #[derive(Debug)]
 pub struct DuplexStream {
-    pub(crate) reader: SimplexReader,
-    pub(crate) writer: SimplexWriter,
+    pub(crate) reader: DuplexReadHalf,
+    pub(crate) writer: DuplexWriteHalf,
 }
 
 /// Creates two streams that are connected to each other. In each direction, bytes are accepted while fewer than
-/// `max_bytes` are waiting to be received. See [`simplex`].
+/// `max_bytes` are waiting to be received.
+///
+/// The streams and their halves have the methods of sockets, consume budget as these do, and implement the traits of
+/// [`compat`](crate::compat). They are `Send`. Buffers are transferred without a copy. For one direction, use only one
+/// stream to send and the other to receive.
 ///
 /// ```
 /// # anello::example! {
@@ -46,7 +50,7 @@ pub struct DuplexStream {
 /// # }
 /// ```
 pub fn duplex(max_bytes: usize) -> (DuplexStream, DuplexStream) {
-    let ((one_reader, other_writer), (other_reader, one_writer)) = (simplex(max_bytes), simplex(max_bytes));
+    let ((one_reader, other_writer), (other_reader, one_writer)) = (pipe(max_bytes), pipe(max_bytes));
     (
         DuplexStream { reader: one_reader, writer: one_writer },
         DuplexStream { reader: other_reader, writer: other_writer },
@@ -65,7 +69,7 @@ impl DuplexStream {
     /// assert_eq!(client.recv().await?.as_deref(), Some(&b"ciao"[..]));
     /// # }
     /// ```
-    pub fn split(&mut self) -> (&mut SimplexReader, &mut SimplexWriter) {
+    pub fn split(&mut self) -> (&mut DuplexReadHalf, &mut DuplexWriteHalf) {
         (&mut self.reader, &mut self.writer)
     }
 
@@ -81,11 +85,11 @@ impl DuplexStream {
     /// assert!(reader.recv().await?.is_none());
     /// # }
     /// ```
-    pub fn into_split(self) -> (SimplexReader, SimplexWriter) {
+    pub fn into_split(self) -> (DuplexReadHalf, DuplexWriteHalf) {
         (self.reader, self.writer)
     }
 
-    /// Receives the next bytes, in the buffer in which they were sent. See [`SimplexReader::recv`].
+    /// Receives the next bytes, in the buffer in which they were sent. See [`DuplexReadHalf::recv`].
     ///
     /// # Errors
     /// Returns no errors.
@@ -101,7 +105,7 @@ impl DuplexStream {
         self.reader.recv()
     }
 
-    /// Copies received bytes into `buffer` and returns their number. See [`SimplexReader::read`].
+    /// Copies received bytes into `buffer` and returns their number. See [`DuplexReadHalf::read`].
     ///
     /// # Errors
     /// Returns no errors.
@@ -117,10 +121,10 @@ impl DuplexStream {
         self.reader.read(buffer)
     }
 
-    /// Fills `buffer`. See [`SimplexReader::read_exact`].
+    /// Fills `buffer`. See [`DuplexReadHalf::read_exact`].
     ///
     /// # Errors
-    /// See [`SimplexReader::read_exact`].
+    /// See [`DuplexReadHalf::read_exact`].
     ///
     /// ```
     /// # anello::example! {
@@ -136,10 +140,10 @@ impl DuplexStream {
         self.reader.read_exact(buffer).await
     }
 
-    /// Sends owned bytes, and returns once they are accepted. See [`SimplexWriter::send`].
+    /// Sends owned bytes, and returns once they are accepted. See [`DuplexWriteHalf::send`].
     ///
     /// # Errors
-    /// See [`SimplexWriter::send`].
+    /// See [`DuplexWriteHalf::send`].
     ///
     /// ```
     /// # anello::example! {
@@ -152,10 +156,10 @@ impl DuplexStream {
         self.writer.send(bytes)
     }
 
-    /// Copies as many of `bytes` as can be accepted, and returns their number. See [`SimplexWriter::write`].
+    /// Copies as many of `bytes` as can be accepted, and returns their number. See [`DuplexWriteHalf::write`].
     ///
     /// # Errors
-    /// See [`SimplexWriter::send`].
+    /// See [`DuplexWriteHalf::send`].
     ///
     /// ```
     /// # anello::example! {
@@ -167,10 +171,10 @@ impl DuplexStream {
         self.writer.write(bytes)
     }
 
-    /// Writes all of `bytes`. See [`SimplexWriter::write_all`].
+    /// Writes all of `bytes`. See [`DuplexWriteHalf::write_all`].
     ///
     /// # Errors
-    /// See [`SimplexWriter::send`].
+    /// See [`DuplexWriteHalf::send`].
     ///
     /// ```
     /// # anello::example! {
@@ -183,7 +187,7 @@ impl DuplexStream {
         self.writer.write_all(bytes).await
     }
 
-    /// Does nothing, because accepted bytes can be received immediately. See [`SimplexWriter::flush`].
+    /// Does nothing, because accepted bytes can be received immediately. See [`DuplexWriteHalf::flush`].
     ///
     /// # Errors
     /// Returns no errors.
@@ -200,7 +204,8 @@ impl DuplexStream {
         Ok(())
     }
 
-    /// Shuts down the write direction: the peer receives the accepted bytes, then EOF. See [`SimplexWriter::shutdown`].
+    /// Shuts down the write direction: the peer receives the accepted bytes, then EOF. See
+    /// [`DuplexWriteHalf::shutdown`].
     ///
     /// # Errors
     /// Returns no errors.
@@ -242,10 +247,10 @@ impl AsyncSend for DuplexStream {
 }
 
 impl AsyncSplit for DuplexStream {
-    type Reader<'a> = &'a mut SimplexReader;
-    type Writer<'a> = &'a mut SimplexWriter;
+    type Reader<'a> = &'a mut DuplexReadHalf;
+    type Writer<'a> = &'a mut DuplexWriteHalf;
 
-    fn halves(&mut self) -> (&mut SimplexReader, &mut SimplexWriter) {
+    fn halves(&mut self) -> (&mut DuplexReadHalf, &mut DuplexWriteHalf) {
         self.split()
     }
 }

@@ -3,9 +3,8 @@
 //!
 //! [`copy`](copy()) and [`copy_bidirectional`] move the received buffers from one stream to the other without copying
 //! their bytes. They accept every type that implements [`AsyncRecv`], [`AsyncSend`] and [`AsyncSplit`]: TCP and Unix
-//! streams and their halves, [pipes](crate::net::pipe), those of [child
-//! processes](crate::process), [files](crate::fs::File), the standard streams ([`stdin`]), the in-memory streams of [`duplex`] and
-//! [`simplex`], and the wrappers [`BufReader`] and [`Join`].
+//! streams and their halves, [pipes](crate::net::pipe), those of [child processes](crate::process),
+//! [files](crate::fs::File), the standard streams ([`stdin`]), the in-memory streams of [`duplex`], and [`BufReader`].
 //!
 //! [`AsyncFd`] reports the readiness of descriptors that the runtime does not own.
 //!
@@ -29,7 +28,7 @@
 //!     drop(client);
 //!     let (mut reader, mut header) = (BufReader::new(server), String::new());
 //!     reader.read_line(&mut header).await?;
-//!     let (mut file, mut body) = anello::io::simplex(64);
+//!     let (mut file, mut body) = duplex(64);
 //!     assert_eq!(copy(&mut reader, &mut body).await?, 4);
 //!     assert_eq!((&*header, file.recv().await?.as_deref()), ("header\n", Some(&b"body"[..])));
 //!     Ok::<(), std::io::Error>(())
@@ -41,9 +40,8 @@ mod async_fd;
 mod buffered;
 mod copy;
 mod duplex;
-mod join;
+mod duplex_halves;
 mod pipes;
-mod simplex;
 mod stdio;
 mod stream;
 mod traits;
@@ -52,8 +50,7 @@ pub use async_fd::{AsyncFd, AsyncFdReadyGuard, AsyncFdReadyMutGuard, AsyncFdTryN
 pub use buffered::{BufReader, DEFAULT_MAX_LINE_BYTES, Lines};
 pub use copy::{copy, copy_bidirectional};
 pub use duplex::{DuplexStream, duplex};
-pub use join::{Join, join};
-pub use simplex::{SimplexReader, SimplexWriter, simplex};
+pub use duplex_halves::{DuplexReadHalf, DuplexWriteHalf};
 pub use stdio::{Stderr, Stdin, Stdout, stderr, stdin, stdout};
 pub use traits::{AsyncRecv, AsyncSend, AsyncSplit};
 

@@ -68,9 +68,9 @@ pub trait AsyncRecv {
     ///
     /// ```
     /// # anello::example! {
-    /// use anello::io::{AsyncRecv, simplex};
+    /// use anello::io::{AsyncRecv, duplex};
     ///
-    /// let (mut reader, mut writer) = simplex(64);
+    /// let (mut reader, mut writer) = duplex(64);
     /// writer.send("ciao").await?;
     /// drop(writer);
     /// assert_eq!(AsyncRecv::recv(&mut reader).await?.as_deref(), Some(&b"ciao"[..]));
@@ -130,9 +130,9 @@ pub trait AsyncRecv {
     ///
     /// ```
     /// # anello::example! {
-    /// use anello::io::{AsyncRecv, simplex};
+    /// use anello::io::{AsyncRecv, duplex};
     ///
-    /// let (mut reader, mut writer) = simplex(64);
+    /// let (mut reader, mut writer) = duplex(64);
     /// writer.send("ciao").await?;
     /// drop(writer);
     /// let mut text = String::new();
@@ -192,10 +192,10 @@ pub trait AsyncSend {
     /// # anello::example! {
     /// use std::future::poll_fn;
     ///
-    /// use anello::io::{AsyncSend, simplex};
+    /// use anello::io::{AsyncSend, duplex};
     /// use anello::net::SendBuf;
     ///
-    /// let (mut reader, mut writer) = simplex(64);
+    /// let (mut reader, mut writer) = duplex(64);
     /// let mut bytes = Some(SendBuf::from("ciao"));
     /// poll_fn(|context| writer.poll_send(&mut bytes, context)).await?;
     /// assert!(bytes.is_none(), "all bytes are accepted");
@@ -231,8 +231,8 @@ pub trait AsyncSend {
     /// ```
     /// # anello::example! {
     /// # use std::future::poll_fn;
-    /// # use anello::io::{AsyncSend, simplex};
-    /// let (mut reader, mut writer) = simplex(64);
+    /// # use anello::io::{AsyncSend, duplex};
+    /// let (mut reader, mut writer) = duplex(64);
     /// poll_fn(|context| writer.poll_shutdown(context)).await?;
     /// assert!(reader.recv().await?.is_none());
     /// assert!(writer.send("ciao").await.is_err());
@@ -248,8 +248,8 @@ pub trait AsyncSend {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::io::{AsyncSend, simplex};
-    /// let (mut reader, mut writer) = simplex(64);
+    /// # use anello::io::{AsyncSend, duplex};
+    /// let (mut reader, mut writer) = duplex(64);
     /// AsyncSend::send(&mut writer, vec![1, 2]).await?;
     /// AsyncSend::send(&mut writer, "tre").await?;
     /// assert_eq!(reader.recv().await?.as_deref(), Some(&[1, 2][..]));
@@ -296,8 +296,8 @@ pub trait AsyncSend {
     ///
     /// ```
     /// # anello::example! {
-    /// # use anello::io::{AsyncSend, simplex};
-    /// let (mut reader, mut writer) = simplex(64);
+    /// # use anello::io::{AsyncSend, duplex};
+    /// let (mut reader, mut writer) = duplex(64);
     /// AsyncSend::shutdown(&mut writer).await?;
     /// assert!(reader.recv().await?.is_none());
     /// # }

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use anello::io::{BufReader, copy, duplex, simplex};
+use anello::io::{BufReader, copy, duplex};
 use bytes::Bytes;
 
 use crate::common::*;
@@ -65,7 +65,7 @@ fn line_in_one_buffer_is_not_copied_and_rest_is_received() {
             // Bytes in the buffer are received before later ones.
             server.send("!").await.unwrap();
             server.shutdown().await.unwrap();
-            let (mut output, mut writer) = simplex(1000);
+            let (mut output, mut writer) = duplex(1000);
             assert_eq!(copy(&mut reader, &mut writer).await.unwrap(), 2);
             assert_eq!(output.recv().await.unwrap().as_deref(), Some(&b"e"[..]));
             assert_eq!(output.recv().await.unwrap().as_deref(), Some(&b"!"[..]));
@@ -79,7 +79,7 @@ fn line_in_one_buffer_is_not_copied_and_rest_is_received() {
 fn long_line_is_refused_before_it_is_collected() {
     on_both_drivers(|setup| {
         setup.run(async {
-            let (mut reader, mut writer) = simplex(usize::MAX);
+            let (mut reader, mut writer) = duplex(usize::MAX);
             writer.send(vec![b'x'; 10]).await.unwrap();
             writer.send("\n").await.unwrap();
             writer.send(vec![b'y'; 10]).await.unwrap();
@@ -109,7 +109,7 @@ fn long_line_is_refused_before_it_is_collected() {
 fn line_that_is_not_text_is_consumed() {
     on_both_drivers(|setup| {
         setup.run(async {
-            let (reader, mut writer) = simplex(100);
+            let (reader, mut writer) = duplex(100);
             writer.send(&b"\xff\nnext\n"[..]).await.unwrap();
             let mut lines = BufReader::new(reader).lines();
             assert_eq!(lines.next_line().await.unwrap_err().kind(), ErrorKind::InvalidData);

@@ -4,12 +4,11 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use anello::fs::File;
-use anello::io::{AsyncRecv, AsyncSplit, BufReader, copy, copy_bidirectional, duplex, join};
+use anello::io::{AsyncRecv, AsyncSplit, BufReader, copy, copy_bidirectional, duplex};
 use anello::net::{TcpStream, UnixStream, pipe};
 use anello::time::{sleep, timeout};
 use bytes::Bytes;
 
-use crate::common::join as join_futures;
 use crate::common::*;
 
 /// Two connections with a proxy in between: the client's and the server's end, and the proxy's two ends.
@@ -35,7 +34,7 @@ async fn send_and_receive_all(stream: &mut TcpStream, message: Bytes) -> Vec<u8>
         }
         received
     };
-    join_futures(send, receive).await.1
+    join(send, receive).await.1
 }
 
 /// A program that has used tokio's `io::copy` with files finds that it works here as well.
@@ -58,7 +57,7 @@ fn file_is_copied_to_stream_and_from_stream() {
                 let mut file = File::create(&target).await.unwrap();
                 copy(&mut receiver, &mut file).await.unwrap()
             };
-            assert_eq!(join_futures(send, receive).await, (700_001, 700_001));
+            assert_eq!(join(send, receive).await, (700_001, 700_001));
             assert_same_bytes(&std::fs::read(&target).unwrap(), &content);
 
             std::fs::write(&source, "first\nsecond\n").unwrap();
@@ -81,7 +80,7 @@ fn reading_to_end_collects_all_bytes() {
                 sender.shutdown().await.unwrap();
             };
             let mut bytes = b"before".to_vec();
-            let (count, ()) = join_futures(receiver.read_to_end(&mut bytes), send).await;
+            let (count, ()) = join(receiver.read_to_end(&mut bytes), send).await;
             assert_eq!(count.unwrap(), content.len());
             assert_same_bytes(&bytes, &[b"before", &content[..]].concat());
 
@@ -104,11 +103,9 @@ fn bidirectional_copy_transfers_all_bytes_and_half_closes() {
                 anello::spawn(async move { copy_bidirectional(&mut inbound, &mut outbound).await.unwrap() });
             let (request, response) = (pattern(1, 300_000), pattern(2, 200_000));
             let (sent, answered) = (Bytes::from(request.clone()), Bytes::from(response.clone()));
-            let (at_client, at_server) = join_futures(
-                send_and_receive_all(&mut client, sent),
-                send_and_receive_all(&mut server, answered),
-            )
-            .await;
+            let (at_client, at_server) =
+                join(send_and_receive_all(&mut client, sent), send_and_receive_all(&mut server, answered))
+                    .await;
             assert_same_bytes(&at_server, &request);
             assert_same_bytes(&at_client, &response);
             assert_eq!(proxy.await.unwrap(), (request.len() as u64, response.len() as u64));
@@ -183,15 +180,13 @@ fn reset_peer_ends_bidirectional_copy_with_error() {
 }
 
 #[test]
-fn copies_between_unix_memory_and_joined_streams() {
+fn copies_between_unix_and_memory_streams() {
     on_both_drivers(|setup| {
         setup.run(async {
-            let (mut client, inbound) = UnixStream::pair().unwrap();
+            let (mut client, mut inbound) = UnixStream::pair().unwrap();
             let (mut outbound, mut server) = duplex(100);
-            let proxy = anello::spawn(async move {
-                let (reader, writer) = inbound.into_split();
-                copy_bidirectional(&mut join(reader, writer), &mut outbound).await.unwrap()
-            });
+            let proxy =
+                anello::spawn(async move { copy_bidirectional(&mut inbound, &mut outbound).await.unwrap() });
             let message = pattern(4, 100_000);
             let echo = anello::spawn(async move {
                 let (mut reader, mut writer) = server.halves();
@@ -232,7 +227,7 @@ fn copies_through_full_pipe() {
                 client.shutdown().await.unwrap();
                 assert!(client.recv().await.unwrap().is_none());
             });
-            assert_eq!(join_futures(forth, back).await, (1 << 20, 1 << 20));
+            assert_eq!(join(forth, back).await, (1 << 20, 1 << 20));
             exchanging.await.unwrap();
         });
     });
@@ -310,7 +305,7 @@ async fn try_exchange(stream: &mut TcpStream, message: &[u8], random: &mut Rng) 
         }
         Ok(received)
     };
-    let (sent, received) = join_futures(send, receive).await;
+    let (sent, received) = join(send, receive).await;
     sent.and(received)
 }
 
@@ -322,7 +317,7 @@ async fn run_proxy(seed: u64) -> io::Result<()> {
     let [request, response] = [(); 2].map(|()| pattern(random.u64(..), random.usize(..100_000)));
     let proxy = anello::spawn(async move { copy_bidirectional(&mut inbound, &mut outbound).await });
     let mut other_random = Rng::with_seed(!seed);
-    let (at_client, at_server) = join_futures(
+    let (at_client, at_server) = join(
         try_exchange(&mut client, &request, &mut random),
         try_exchange(&mut server, &response, &mut other_random),
     )

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::thread;
 
-use anello::io::{duplex, simplex};
+use anello::io::duplex;
 use bytes::Bytes;
 
 use crate::common::*;
@@ -12,7 +12,7 @@ use crate::common::*;
 fn writer_waits_while_stream_is_full() {
     on_each(both_drivers_and_sim(), |setup| {
         setup.run(async {
-            let (mut reader, mut writer) = simplex(10);
+            let (mut reader, mut writer) = duplex(10);
             assert_eq!(writer.write(&[1; 8]).await.unwrap(), 8);
             assert_eq!(writer.write(&[2; 8]).await.unwrap(), 2);
             assert!(poll_at_most(1, writer.write(&[3])).await.is_none());
@@ -70,13 +70,13 @@ fn dropped_half_is_eof_or_broken_pipe() {
             assert_eq!(other.recv().await.unwrap().as_deref(), Some(&b"last"[..]));
             assert_eq!(other.recv().await.unwrap(), None);
             assert_eq!(other.recv().await.unwrap(), None);
-            let (mut reader, mut writer) = simplex(10);
+            let (mut reader, mut writer) = duplex(10);
             writer.shutdown().await.unwrap();
             assert_eq!(writer.write(b"x").await.unwrap_err().kind(), ErrorKind::BrokenPipe);
             let error = reader.read_exact(&mut [0]).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
             // A waiting writer is woken when the reader is dropped.
-            let (reader, mut writer) = simplex(1);
+            let (reader, mut writer) = duplex(1);
             writer.send("full").await.unwrap();
             let waiting = anello::spawn(async move { writer.send("x").await });
             anello::yield_now().await;
@@ -88,8 +88,8 @@ fn dropped_half_is_eof_or_broken_pipe() {
 
 #[test]
 fn destructor_of_bytes_can_use_stream() {
-    let (reader, mut writer) = simplex(100);
-    let (mut inner_reader, inner_writer) = simplex(100);
+    let (reader, mut writer) = duplex(100);
+    let (mut inner_reader, inner_writer) = duplex(100);
     let inner_writer = std::sync::Mutex::new(Some(inner_writer));
     let bytes = bytes_of_owner(move || drop(inner_writer.lock().unwrap().take()));
     anello::Runtime::new().unwrap().block_on(async {
@@ -128,7 +128,7 @@ fn fault_10_dropped_futures_lose_no_bytes() {
     on_each(both_drivers_and_sim(), |setup| {
         for seed in 0..20 {
             setup.run(async {
-                let (mut reader, mut writer) = simplex(64);
+                let (mut reader, mut writer) = duplex(64);
                 let sending = anello::spawn(async move {
                     let mut random = Rng::with_seed(seed);
                     let mut sent = Vec::new();

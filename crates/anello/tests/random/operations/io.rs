@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 
 use anello::io::{
-    AsyncFd, BufReader, DuplexStream, Interest, Lines, SimplexReader, SimplexWriter, Stdin, copy,
-    copy_bidirectional, duplex, simplex, stdin,
+    AsyncFd, BufReader, DuplexReadHalf, DuplexStream, DuplexWriteHalf, Interest, Lines, Stdin, copy,
+    copy_bidirectional, duplex, stdin,
 };
 use anello::net::pipe::{Receiver, Sender};
 use rustix::event::{EventfdFlags, eventfd};
@@ -61,12 +61,12 @@ pub fn kinds() -> Vec<Kind> {
         }),
         standard_input("Stdin::read", async |it| it.read(&mut [0; 9]).await),
         standard_input("Stdin::read_to_end", async |it| it.read_to_end(&mut Vec::new()).await),
-        memory("SimplexReader::read", async |it| it.read(&mut [0; 9]).await),
-        memory("SimplexReader::recv", async |it| it.recv().await),
-        memory("SimplexReader::read_exact", async |it| it.read_exact(&mut [0]).await),
-        full_memory("SimplexWriter::write", async |it| it.write(b"x").await),
-        full_memory("SimplexWriter::send", async |it| it.send(b"x".to_vec()).await),
-        full_memory("SimplexWriter::write_all", async |it| it.write_all(b"bytes").await),
+        memory("DuplexReadHalf::read", async |it| it.read(&mut [0; 9]).await),
+        memory("DuplexReadHalf::recv", async |it| it.recv().await),
+        memory("DuplexReadHalf::read_exact", async |it| it.read_exact(&mut [0]).await),
+        full_memory("DuplexWriteHalf::write", async |it| it.write(b"x").await),
+        full_memory("DuplexWriteHalf::send", async |it| it.send(b"x".to_vec()).await),
+        full_memory("DuplexWriteHalf::write_all", async |it| it.write_all(b"bytes").await),
         kind("DuplexStream::recv", Memory, || {
             checked(duplex(1000), async |it| it.recv().await, |far| poll_once(far.write(b"x")))
         }),
@@ -82,7 +82,7 @@ pub fn kinds() -> Vec<Kind> {
         lines("BufReader::read_line", async |it| it.get_mut().read_line(&mut String::new()).await),
         lines("Lines::next_line", async |it| it.next_line().await),
         kind("copy", Memory, || {
-            let ((reader, far), (rest, writer)) = (simplex(10), simplex(10));
+            let ((reader, far), (rest, writer)) = (halves(10), halves(10));
             checked(
                 ((reader, writer), Some((far, rest))),
                 async |(from, to)| copy(from, to).await,
@@ -164,21 +164,27 @@ fn standard_input<R: 'static>(
     })
 }
 
+/// Returns the two ends of one direction of an in-memory stream.
+fn halves(max_bytes: usize) -> (DuplexReadHalf, DuplexWriteHalf) {
+    let (one, other) = duplex(max_bytes);
+    (one.into_split().0, other.into_split().1)
+}
+
 /// Returns an operation on an in-memory stream into which bytes are written.
 fn memory<R: 'static>(
     name: &'static str,
-    receive: impl AsyncFn(&mut SimplexReader) -> Result<R> + Copy + Send + Sync + 'static,
+    receive: impl AsyncFn(&mut DuplexReadHalf) -> Result<R> + Copy + Send + Sync + 'static,
 ) -> Kind {
-    kind(name, Memory, move || checked(simplex(1000), receive, |writer| poll_once(writer.write(b"x"))))
+    kind(name, Memory, move || checked(halves(1000), receive, |writer| poll_once(writer.write(b"x"))))
 }
 
 /// Returns an operation on an in-memory stream that is full until it is read.
 fn full_memory<R: 'static>(
     name: &'static str,
-    send: impl AsyncFn(&mut SimplexWriter) -> Result<R> + Copy + Send + Sync + 'static,
+    send: impl AsyncFn(&mut DuplexWriteHalf) -> Result<R> + Copy + Send + Sync + 'static,
 ) -> Kind {
     kind(name, Memory, move || {
-        let (reader, mut writer) = simplex(10);
+        let (reader, mut writer) = halves(10);
         poll_once(writer.write(&[0; 10]));
         checked((writer, reader), send, |reader| poll_once(reader.read(&mut [0; 10])))
     })
@@ -187,10 +193,10 @@ fn full_memory<R: 'static>(
 /// Returns an operation on a buffered reader, which receives lines.
 fn lines<R: 'static>(
     name: &'static str,
-    receive: impl AsyncFn(&mut Lines<SimplexReader>) -> Result<R> + Copy + Send + Sync + 'static,
+    receive: impl AsyncFn(&mut Lines<DuplexReadHalf>) -> Result<R> + Copy + Send + Sync + 'static,
 ) -> Kind {
     kind(name, Memory, move || {
-        let (reader, writer) = simplex(1000);
+        let (reader, writer) = halves(1000);
         checked((BufReader::new(reader).lines(), writer), receive, |it| poll_once(it.write(b"line\n")))
     })
 }

@@ -1,4 +1,4 @@
-//! In-memory streams in one direction.
+//! Halves of in-memory streams.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -29,55 +29,55 @@ struct Pipe {
 
 type SharedPipe = Arc<Mutex<Pipe>>;
 
-/// Read half of an in-memory stream; see [`simplex`].
+/// Read half of an in-memory stream; see [`DuplexStream::into_split`](super::DuplexStream::into_split).
 ///
 /// ```
 /// # anello::example! {
-/// let (mut reader, mut writer) = anello::io::simplex(64);
-/// writer.send("ciao").await?;
-/// drop(writer);
-/// assert_eq!(reader.recv().await?.as_deref(), Some(&b"ciao"[..]));
-/// assert!(reader.recv().await?.is_none());
+/// use anello::io::DuplexReadHalf;
+///
+/// async fn count(mut reader: DuplexReadHalf) -> std::io::Result<usize> {
+///     let mut bytes = 0;
+///     while let Some(received) = reader.recv().await? {
+///         bytes += received.len();
+///     }
+///     Ok(bytes)
+/// }
+/// let (mut client, server) = anello::io::duplex(64);
+/// client.send("ciao").await?;
+/// drop(client);
+/// assert_eq!(count(server.into_split().0).await?, 4);
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct SimplexReader {
+pub struct DuplexReadHalf {
     pipe: SharedPipe,
 }
 
-/// Write half of an in-memory stream; see [`simplex`]. Dropping it shuts it down.
+/// Write half of an in-memory stream; see [`DuplexStream::into_split`](super::DuplexStream::into_split). Dropping it
+/// shuts down the write direction.
 ///
 /// ```
 /// # anello::example! {
-/// let (reader, mut writer) = anello::io::simplex(64);
-/// writer.send("ciao").await?;
-/// drop(reader);
-/// let error = writer.send("ciao").await.unwrap_err();
-/// assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+/// use anello::io::DuplexWriteHalf;
+///
+/// async fn greet(mut writer: DuplexWriteHalf) -> std::io::Result<()> {
+///     writer.send("ciao").await
+/// }
+/// let (mut client, server) = anello::io::duplex(64);
+/// let (_reader, writer) = server.into_split();
+/// greet(writer).await?;
+/// assert_eq!(client.recv().await?.as_deref(), Some(&b"ciao"[..]));
+/// assert!(client.recv().await?.is_none());
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct SimplexWriter {
+pub struct DuplexWriteHalf {
     pipe: SharedPipe,
 }
 
-/// Creates a stream in one direction. Its writer accepts bytes while fewer than `max_bytes` are waiting to be received.
-///
-/// The halves have the methods of the halves of sockets, consume budget as these do, and implement the traits of
-/// [`compat`](crate::compat). They are `Send`. Buffers are transferred without a copy.
-///
-/// ```
-/// # anello::example! {
-/// let (mut reader, mut writer) = anello::io::simplex(64);
-/// writer.write_all(b"ciao").await?;
-/// writer.shutdown().await?;
-/// let mut buffer = [0; 4];
-/// reader.read_exact(&mut buffer).await?;
-/// assert_eq!(&buffer, b"ciao");
-/// assert_eq!(reader.read(&mut buffer).await?, 0);
-/// # }
-/// ```
-pub fn simplex(max_bytes: usize) -> (SimplexReader, SimplexWriter) {
+/// Creates one direction of an in-memory stream. Its writer accepts bytes while fewer than `max_bytes` are waiting to be
+/// received.
+pub(super) fn pipe(max_bytes: usize) -> (DuplexReadHalf, DuplexWriteHalf) {
     let pipe = Arc::new(Mutex::new(Pipe {
         buffers: VecDeque::new(),
         bytes: 0,
@@ -88,7 +88,7 @@ pub fn simplex(max_bytes: usize) -> (SimplexReader, SimplexWriter) {
         reader: None,
         writer: None,
     }));
-    (SimplexReader { pipe: Arc::clone(&pipe) }, SimplexWriter { pipe })
+    (DuplexReadHalf { pipe: Arc::clone(&pipe) }, DuplexWriteHalf { pipe })
 }
 
 fn lock(pipe: &SharedPipe) -> MutexGuard<'_, Pipe> {
@@ -96,7 +96,7 @@ fn lock(pipe: &SharedPipe) -> MutexGuard<'_, Pipe> {
     pipe.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl SimplexReader {
+impl DuplexReadHalf {
     /// Calls `take` with the pipe if it contains bytes. Returns 0 for an empty pipe at EOF.
     fn poll_take<T: Default>(
         &mut self,
@@ -161,7 +161,8 @@ impl SimplexReader {
     ///
     /// ```
     /// # anello::example! {
-    /// let (mut reader, mut writer) = anello::io::simplex(64);
+    /// # let (client, server) = anello::io::duplex(64);
+    /// # let ((mut reader, _), (_, mut writer)) = (client.into_split(), server.into_split());
     /// writer.send("uno").await?;
     /// writer.send("due").await?;
     /// assert_eq!(reader.recv().await?.as_deref(), Some(&b"uno"[..]));
@@ -180,7 +181,8 @@ impl SimplexReader {
     ///
     /// ```
     /// # anello::example! {
-    /// let (mut reader, mut writer) = anello::io::simplex(64);
+    /// # let (client, server) = anello::io::duplex(64);
+    /// # let ((mut reader, _), (_, mut writer)) = (client.into_split(), server.into_split());
     /// writer.send("ciao").await?;
     /// let mut buffer = [0; 3];
     /// assert_eq!(reader.read(&mut buffer).await?, 3);
@@ -201,7 +203,8 @@ impl SimplexReader {
     ///
     /// ```
     /// # anello::example! {
-    /// let (mut reader, mut writer) = anello::io::simplex(64);
+    /// # let (client, server) = anello::io::duplex(64);
+    /// # let ((mut reader, _), (_, mut writer)) = (client.into_split(), server.into_split());
     /// writer.send("uno").await?;
     /// writer.send("due").await?;
     /// let mut buffer = [0; 6];
@@ -221,7 +224,7 @@ impl SimplexReader {
     }
 }
 
-impl SimplexWriter {
+impl DuplexWriteHalf {
     /// Appends the bytes that `make` returns for the free number of bytes.
     fn poll_append(
         &mut self,
@@ -289,7 +292,8 @@ impl SimplexWriter {
     ///
     /// ```
     /// # anello::example! {
-    /// let (mut reader, mut writer) = anello::io::simplex(64);
+    /// # let (client, server) = anello::io::duplex(64);
+    /// # let ((mut reader, _), (_, mut writer)) = (client.into_split(), server.into_split());
     /// writer.send(vec![1, 2, 3]).await?;
     /// assert_eq!(reader.recv().await?.as_deref(), Some(&[1, 2, 3][..]));
     /// # }
@@ -305,7 +309,8 @@ impl SimplexWriter {
     ///
     /// ```
     /// # anello::example! {
-    /// let (_reader, mut writer) = anello::io::simplex(3);
+    /// # let (client, server) = anello::io::duplex(3);
+    /// # let ((_reader, _), (_, mut writer)) = (client.into_split(), server.into_split());
     /// assert_eq!(writer.write(b"ciao").await?, 3);
     /// # }
     /// ```
@@ -321,7 +326,8 @@ impl SimplexWriter {
     /// ```
     /// # anello::example! {
     /// # use std::io::IoSlice;
-    /// let (mut reader, mut writer) = anello::io::simplex(64);
+    /// # let (client, server) = anello::io::duplex(64);
+    /// # let ((mut reader, _), (_, mut writer)) = (client.into_split(), server.into_split());
     /// let slices = [IoSlice::new(b"head"), IoSlice::new(b"body")];
     /// assert_eq!(writer.write_vectored(&slices).await?, 8);
     /// assert_eq!(reader.recv().await?.as_deref(), Some(&b"headbody"[..]));
@@ -341,7 +347,8 @@ impl SimplexWriter {
     ///
     /// ```
     /// # anello::example! {
-    /// let (mut reader, mut writer) = anello::io::simplex(3);
+    /// # let (client, server) = anello::io::duplex(3);
+    /// # let ((mut reader, _), (_, mut writer)) = (client.into_split(), server.into_split());
     /// // More than the stream can hold.
     /// let writing = anello::spawn(async move { writer.write_all(b"ciao").await });
     /// let mut text = [0; 4];
@@ -365,7 +372,8 @@ impl SimplexWriter {
     ///
     /// ```
     /// # anello::example! {
-    /// let (mut reader, mut writer) = anello::io::simplex(64);
+    /// # let (client, server) = anello::io::duplex(64);
+    /// # let ((mut reader, _), (_, mut writer)) = (client.into_split(), server.into_split());
     /// writer.send("ciao").await?;
     /// writer.flush().await?;
     /// assert_eq!(reader.read(&mut [0; 16]).await?, 4);
@@ -382,7 +390,8 @@ impl SimplexWriter {
     ///
     /// ```
     /// # anello::example! {
-    /// let (mut reader, mut writer) = anello::io::simplex(64);
+    /// # let (client, server) = anello::io::duplex(64);
+    /// # let ((mut reader, _), (_, mut writer)) = (client.into_split(), server.into_split());
     /// writer.send("ciao").await?;
     /// writer.shutdown().await?;
     /// assert_eq!(reader.recv().await?.as_deref(), Some(&b"ciao"[..]));
@@ -404,7 +413,7 @@ impl SimplexWriter {
     }
 }
 
-impl Drop for SimplexReader {
+impl Drop for DuplexReadHalf {
     fn drop(&mut self) {
         let mut pipe = lock(&self.pipe);
         pipe.is_reader_dropped = true;
@@ -417,7 +426,7 @@ impl Drop for SimplexReader {
     }
 }
 
-impl Drop for SimplexWriter {
+impl Drop for DuplexWriteHalf {
     fn drop(&mut self) {
         let own = lock(&self.pipe).writer.take();
         drop(own);
@@ -425,7 +434,7 @@ impl Drop for SimplexWriter {
     }
 }
 
-impl AsyncRecv for SimplexReader {
+impl AsyncRecv for DuplexReadHalf {
     type Buf = Bytes;
 
     fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
@@ -438,7 +447,7 @@ impl AsyncRecv for SimplexReader {
     }
 }
 
-impl AsyncSend for SimplexWriter {
+impl AsyncSend for DuplexWriteHalf {
     fn poll_send(&mut self, bytes: &mut Option<SendBuf>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let sent = self.poll_append(context, |_| bytes.take().map(Bytes::from).unwrap_or_default());
         if sent.is_ready() {
