@@ -3,6 +3,22 @@
 //! No future in this module lends application memory to the kernel. Every future can therefore be dropped at any await
 //! point: received bytes stay with the stream, and accepted bytes are still sent.
 //!
+//! # `recv` and `read`
+//!
+//! Streams receive in two ways, which differ in the owner of the buffer:
+//!
+//! - [`recv`](StreamSocket::recv) returns a [`Chunk`]: the driver's buffer, which the kernel has filled. No byte is
+//!   copied, and an idle connection holds no buffer, because the driver chooses one when bytes arrive. Dropping the
+//!   chunk returns the buffer to the driver, so bytes that are kept for a long time should be copied.
+//! - [`read`](StreamSocket::read) copies into a buffer of the caller, like the methods of this name in tokio and in the
+//!   standard library.
+//!
+//! Both return the bytes of a stream: a chunk does not correspond to a message that the peer has sent. In the same way,
+//! [`send`](StreamSocket::send) takes ownership of a buffer, and [`write`](StreamSocket::write) copies from a slice.
+//! Everything else that receives owned buffers has a method `recv`, too; see [`AsyncRecv`](crate::io::AsyncRecv).
+//! Datagram sockets have the methods of the standard library: `recv` and `recv_from` copy one datagram into a buffer of
+//! the caller.
+//!
 //! # Errors
 //!
 //! Functions that take an address, such as [`TcpStream::connect`], [`TcpListener::bind`] and [`UdpSocket::send_to`],

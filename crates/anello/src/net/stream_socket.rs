@@ -45,10 +45,10 @@ impl<F: StreamFamily> StreamSocket<F> {
 
     /// Receives bytes and returns them in the buffer that the kernel filled. Returns `None` at EOF.
     ///
-    /// This is the fastest way to receive, because the bytes are not copied. On io_uring, TCP streams use a multishot
-    /// receive into a buffer ring (Linux 6.0). Otherwise `recv(2)` receives into memory that is still in the CPU cache;
-    /// for Unix streams on io_uring, a multishot poll (Linux 5.13) reports when the socket is readable. A stream stops
-    /// receiving if its received data is not taken. Cancel-safe.
+    /// This is the fastest way to receive, because the bytes are not copied ([`recv` and `read`](super#recv-and-read)).
+    /// On io_uring, TCP streams use a multishot receive into a buffer ring (Linux 6.0). Otherwise `recv(2)` receives
+    /// into memory that is still in the CPU cache; for Unix streams on io_uring, a multishot poll (Linux 5.13) reports
+    /// when the socket is readable. A stream stops receiving if its received data is not taken. Cancel-safe.
     ///
     /// # Errors
     /// Returns an error if the connection is broken, for example reset or timed out. A Unix stream is broken if the
