@@ -83,6 +83,9 @@ impl<L: GroupListener> CountingWorkers<L> {
     }
 }
 
+/// Number of clients of a group.
+const CLIENTS: usize = 400;
+
 fn distribute(setup: &Setup, members: usize, sockets: usize, arrival: Arrival) -> Vec<usize> {
     let (sockets, address) = sockets_at_one_address(sockets);
     let group = ListenerGroup::<TcpListener>::new_paused(sockets, members);
@@ -92,9 +95,9 @@ fn distribute(setup: &Setup, members: usize, sockets: usize, arrival: Arrival) -
         assert_eq!(group.wait_applied(hang_timeout()).expect("all members accept"), members);
     }
     match arrival {
-        Arrival::Sequential => (0..1000).for_each(|_| assert_echoed(client(address))),
+        Arrival::Sequential => (0..CLIENTS).for_each(|_| assert_echoed(client(address))),
         Arrival::Burst | Arrival::Queued => {
-            let clients: Vec<StdStream> = (0..1000).map(|_| client(address)).collect();
+            let clients: Vec<StdStream> = (0..CLIENTS).map(|_| client(address)).collect();
             group.resume();
             clients.into_iter().for_each(assert_echoed);
         }
@@ -112,9 +115,9 @@ fn busiest_worker_exceeds_mean_by_at_most_a_tenth() {
                     let served = distribute(setup, members, sockets, arrival);
                     let case = format!("{}, {members} workers, {sockets} sockets, {arrival:?}", setup.name);
                     eprintln!("{case}: {served:?}");
-                    assert_eq!(served.iter().sum::<usize>(), 1000, "{case}: {served:?}");
+                    assert_eq!(served.iter().sum::<usize>(), CLIENTS, "{case}: {served:?}");
                     let busiest = *served.iter().max().expect("workers");
-                    assert!(busiest * members * 10 <= 1000 * 11, "{case}: {served:?}");
+                    assert!(busiest * members * 10 <= CLIENTS * 11, "{case}: {served:?}");
                 }
             }
         }
