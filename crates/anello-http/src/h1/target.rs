@@ -67,11 +67,11 @@ fn is_uncommon_host(value: &[u8]) -> bool {
 /// Splits off the port after a host, if there is one. Returns `None` if the port is invalid.
 fn split_port(value: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     // Skip the colons of an IPv6 address in brackets.
-    let end_of_address = value.iter().position(|&byte| byte == b']').map_or(0, |index| index + 1);
-    let Some(colon) = value[end_of_address..].iter().position(|&byte| byte == b':') else {
+    let bracket = value.iter().position(|&byte| byte == b']').unwrap_or(0);
+    let Some(colon) = value[bracket..].iter().position(|&byte| byte == b':') else {
         return Some((value, None));
     };
-    let (host, port) = (&value[..end_of_address + colon], &value[end_of_address + colon + 1..]);
+    let (host, port) = (&value[..bracket + colon], &value[bracket + colon + 1..]);
     let digit = |number: u16, digit: &u8| {
         let digit = char::from(*digit).to_digit(10)?;
         number.checked_mul(10)?.checked_add(u16::try_from(digit).ok()?)

@@ -225,3 +225,18 @@ impl Limits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clamped_lengths_fit_into_32_bits() {
+        let limits =
+            Limits { max_head_bytes: usize::MAX, max_trailer_bytes: usize::MAX, ..Limits::default() };
+        let limits = limits.clamped();
+        assert!(
+            u32::try_from(limits.max_head_bytes).is_ok() && u32::try_from(limits.max_trailer_bytes).is_ok()
+        );
+    }
+}

@@ -566,6 +566,22 @@ mod tests {
     }
 
     #[test]
+    fn only_idle_connections_can_be_suspended() {
+        const IDLE: [(u64, Event); 2] = [REQUEST, (110, Enter(Idle))];
+        for (events, since, can_be_suspended) in [
+            (&[][..], 100, false),
+            (&[REQUEST], 100, false),
+            (&IDLE, 110, true),
+            (&[IDLE[0], IDLE[1], (115, StartSend)], 110, false),
+            (&[IDLE[0], IDLE[1], (172, Check)], 172, false),
+            (&[IDLE[0], IDLE[1], (172, Check), (173, StartSend)], 172, false),
+        ] {
+            let (state, _) = after(events);
+            assert_eq!((state.since(), state.can_be_suspended()), (since, can_be_suspended), "{events:?}");
+        }
+    }
+
+    #[test]
     fn ticks_cover_durations() {
         let tick = TickLength::new(Duration::ZERO);
         assert_eq!(tick.ticks_in(Duration::from_millis(5)), 5);

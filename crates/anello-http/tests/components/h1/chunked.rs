@@ -55,6 +55,7 @@ fn decodes_chunked_bodies() {
 fn rejects_malformed_chunks() {
     for text in [
         "\r\n",
+        " ",
         ";a\r\n",
         " 1\r\n",
         "g\r\n",
@@ -85,6 +86,17 @@ fn rejects_malformed_chunks() {
         assert_eq!(decode_split(text, Limits::default()), Err(400), "{text:?}");
     }
     assert_eq!(decode_split("ffffffffffffffff\r\n", Limits::default()), Err(413));
+}
+
+#[test]
+fn incomplete_trailers_are_buffered() {
+    let mut decoder = ChunkedDecoder::new(Limits::default());
+    assert!(decoder.decode(&mut &b"0\r\nSum: "[..]).unwrap().is_none());
+    assert_eq!(decoder.buffered_bytes(), 5);
+    assert!(decoder.decode(&mut &b"1\r\n"[..]).unwrap().is_none());
+    assert_eq!(decoder.buffered_bytes(), 8);
+    assert!(matches!(decoder.decode(&mut &b"\r\n"[..]), Ok(Some(ChunkedEvent::End(Some(_))))));
+    assert_eq!(decoder.buffered_bytes(), 0);
 }
 
 #[test]

@@ -53,6 +53,7 @@ fn rejected_head_keeps_first_line_at_every_split() {
         ("GET /field HTTP/1.1\r\nA b\r\n\r\n", Some("GET /field HTTP/1.1")),
         ("GET /ends HTTP/1.1\r\nHost: h\r\n", Some("GET /ends HTTP/1.1")),
         ("no request\r\n\r\n", Some("no request")),
+        ("GET /limit_ HTTP/1.1\r\nA b\r\n\r\n", Some("GET /limit_ HTTP/1.1")),
         ("GET /longer/than/that HTTP/1.1\r\nHost: h\r\n\r\n", None),
         ("GET /cut HT", None),
     ] {
@@ -65,11 +66,34 @@ fn rejected_head_keeps_first_line_at_every_split() {
 }
 
 #[test]
+fn rejected_head_keeps_method_at_every_split() {
+    // No method is longer.
+    let longest = format!("{} /\x01", "X".repeat(32));
+    for (text, method) in [
+        ("HEAD /\x01", Method::Head),
+        ("HEAD /a HTTP/1.1\r\nA b\r\n\r\n", Method::Head),
+        (&longest, Method::Other),
+        ("HEAD\x01", Method::Get),
+    ] {
+        for split in 0..text.len() {
+            let mut decoder = Decoder::new(Limits::default());
+            for mut part in [&text.as_bytes()[..split], &text.as_bytes()[split..]] {
+                decoder.decode(&mut part).ok();
+            }
+            assert!(decoder.finish_eof().is_err());
+            assert_eq!(decoder.rejected_method(), method, "{text:?} at {split}");
+        }
+    }
+}
+
+#[test]
 fn eof_in_body_is_reported() {
     for body in ["Content-Length: 2\r\n\r\na", "Transfer-Encoding: chunked\r\n\r\n2\r\na"] {
         let text = format!("POST / HTTP/1.1\r\nHost: h\r\n{body}");
         let (mut decoder, mut input) = (Decoder::new(Limits::default()), text.as_bytes());
+        assert_eq!(decoder.body_bytes_left(), Some(0));
         while decoder.decode(&mut input).unwrap().is_some() {}
+        assert_eq!(decoder.body_bytes_left(), body.starts_with("Content").then_some(1));
         assert!(decoder.finish_eof().unwrap_err().reason.contains("body"));
     }
 }

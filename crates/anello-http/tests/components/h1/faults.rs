@@ -164,9 +164,14 @@ fn other_protocols_are_rejected_with_specific_reason() {
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "TLS"),
         (b"SSH-2.0-OpenSSH_9.6\r\n", 400, "request line"),
         (b"\x80\x2e\x01\x03", 400, "method"),
+        (b"\nGET / HTTP/1.1\r\n", 400, "line feed"),
         (b"GET / HTTP/2.0\r\n", 505, "HTTP/2"),
         (b"GET / HTTP/0.9\r\n", 505, "version"),
         (b"GET / HTTP/9.9\r\n", 505, "version"),
+        // Complete heads are parsed in place.
+        (b"GET / HTTP/9.9\r\nHost: h\r\n\r\n", 505, "version"),
+        (b"GET / HTTP/9.1\r\nHost: h\r\n\r\n", 505, "version"),
+        (b"GET / HTTP/9.0\r\nHost: h\r\n\r\n", 505, "version"),
     ] {
         let outcome = feed_whole_and_bytewise(text);
         assert_eq!(outcome.status(), status, "{}", text.escape_ascii());

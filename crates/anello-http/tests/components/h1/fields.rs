@@ -10,6 +10,10 @@ fn rejects_non_token_and_reserved_names() {
     for name in ["connection", "CONTENT-LENGTH", "dAte", "Keep-alive", "transfer-Encoding", "Upgrade"] {
         assert_eq!(FieldName::new(name), Err(InvalidField::Reserved), "{name}");
     }
+    // Names as long as a reserved one, and names that start with one or are its start.
+    for name in ["Vary", "Warning", "Set-Cookie", "Accept-Charset", "If-Modified-Since", "Dates", "Dat"] {
+        assert_eq!(FieldName::new(name).map(|name| name.as_str()), Ok(name));
+    }
 }
 
 #[test]

@@ -124,5 +124,6 @@ fn expect_and_upgrade_require_http_1_1() {
     };
     assert_eq!(upgrade(Http11, "keep-alive, Upgrade"), Some("x".to_owned()));
     assert_eq!(upgrade(Http11, "keep-alive"), None);
+    assert_eq!(upgrade(Http11, "private"), None);
     assert_eq!(upgrade(Http10, "upgrade"), None);
 }

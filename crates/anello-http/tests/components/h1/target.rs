@@ -101,6 +101,7 @@ fn is_host_accepts_only_valid_hosts() {
         "[::1%25eth0]",
         "a%2",
         "a%zz",
+        "a%2z",
         "a,b:c",
         "[::1]]",
         "\\h",
