@@ -244,6 +244,31 @@ mod tests {
     }
 
     #[test]
+    fn owner_is_asleep_until_it_finishes_or_is_notified() {
+        let mailbox = Mailbox::<u32>::new();
+        assert!(!mailbox.is_asleep() && mailbox.prepare_to_sleep() && mailbox.is_asleep());
+        mailbox.finish_sleep();
+        assert!(!mailbox.is_asleep() && mailbox.prepare_to_sleep());
+        assert_eq!(mailbox.queue_notify(7), NotifyResult::Queue);
+        assert!(mailbox.is_asleep(), "the notification can take a long time");
+        assert_eq!(mailbox.notify(), NotifyResult::Sleeping);
+        assert!(!mailbox.is_asleep());
+    }
+
+    #[test]
+    fn task_is_scheduled_until_it_is_removed_from_its_queue() {
+        let scheduled = Scheduled::new();
+        assert!(scheduled.is_set() && !scheduled.set() && !scheduled.is_rescheduled());
+        scheduled.clear();
+        assert!(!scheduled.is_set());
+        assert!(scheduled.set(), "first wake-up");
+        assert!(!scheduled.set_rescheduled() && scheduled.is_rescheduled(), "second wake-up");
+        assert!(!scheduled.set() && !scheduled.is_rescheduled());
+        scheduled.clear();
+        assert!(scheduled.set_rescheduled() && scheduled.is_set(), "removed before the second wake-up");
+    }
+
+    #[test]
     fn queued_notification_suppresses_only_same_worker() {
         let mailbox = Mailbox::<u32>::new();
         assert_eq!(mailbox.queue_notify(7), NotifyResult::Awake, "the owner is awake");

@@ -129,7 +129,6 @@ impl<T, A> Table<T, A> {
             None => {
                 self.pages.push(Page { slots: Slots::new(), vacant: Self::ALL_SLOTS, next_generation: 0 });
                 let page_index = self.pages.len() - 1;
-                self.first_word = page_index / 64;
                 self.mark_vacant(page_index);
                 page_index
             }
@@ -339,6 +338,38 @@ mod tests {
         assert_eq!(table.remove(first), None);
         assert_eq!(table.get_mut(second), Some(&mut "second"));
         assert_eq!((table.len(), table.keys()), (1, vec![second]));
+    }
+
+    #[test]
+    fn is_earlier_holds_only_for_removed_entries() {
+        let mut table: Table<_> = Table::new();
+        let keys: Vec<_> = (0..3 * Table::<usize>::PAGE_SLOTS).map(|n| table.insert(n)).collect();
+        let (first, last) = (keys[0], keys[keys.len() - 1]);
+        let next = |key: Key| Key { generation: key.generation + 1, ..key };
+        let is_earlier = |table: &Table<_>, key| (table.is_earlier(key), table.is_earlier(next(key)));
+        assert_eq!((is_earlier(&table, first), is_earlier(&table, last)), ((false, false), (false, false)));
+        // The last page is freed.
+        keys.iter().for_each(|key| assert!(table.remove(*key).is_some()));
+        assert_eq!(table.pages[2].slots.capacity(), 0);
+        assert_eq!((is_earlier(&table, first), is_earlier(&table, last)), ((true, false), (true, false)));
+        assert!(!table.is_earlier(Key { index: u32::MAX, generation: 0 }));
+        // A slot is not reused after its last generation.
+        table.slot_mut(first.index).unwrap().generation = GENERATION_MASK;
+        let retired = table.insert(0);
+        assert_eq!(retired, Key { index: first.index, generation: GENERATION_MASK });
+        assert!(!table.is_earlier(retired));
+        assert_eq!((table.remove(retired), table.is_earlier(retired)), (Some(0), true));
+    }
+
+    #[test]
+    fn only_first_page_grows_with_its_entries() {
+        let mut table: Table<_> = Table::new();
+        table.insert(0);
+        assert!(table.pages[0].slots.capacity() < Table::<usize>::PAGE_SLOTS);
+        for n in 0..Table::<usize>::PAGE_SLOTS {
+            table.insert(n);
+        }
+        assert_eq!(table.pages[1].slots.capacity(), Table::<usize>::PAGE_SLOTS);
     }
 
     #[test]

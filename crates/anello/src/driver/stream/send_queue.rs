@@ -54,7 +54,8 @@ struct SpareVectors {
     /// Empty vectors, reused in LIFO order, so that the next message is written to memory that is in the CPU cache.
     free: Vec<Vec<u8>>,
     /// Number of vectors that were returned to a caller and not kept again. No more than these are kept, so that a
-    /// program that sends other vectors does not occupy their memory.
+    /// program that sends other vectors does not occupy their memory. Together with `free`, at most
+    /// `MAX_SPARE_VECTORS`.
     taken: usize,
 }
 
@@ -216,7 +217,8 @@ fn keep_spare(mut vector: Vec<u8>) {
     }
     let kept = SPARE_VECTORS.try_with(|spare| {
         let mut spare = spare.borrow_mut();
-        if spare.taken > 0 && spare.free.len() < MAX_SPARE_VECTORS {
+        if spare.taken > 0 {
+            debug_assert!(spare.free.len() + spare.taken <= MAX_SPARE_VECTORS, "too many vectors are kept");
             vector.clear();
             spare.taken -= 1;
             spare.free.push(vector);
