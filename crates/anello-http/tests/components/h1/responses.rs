@@ -2,7 +2,7 @@
 
 use anello_http::h1::{
     BodyLength, FieldBlock, FieldName, HttpDate, Method, Rejection, RequestContext, ResponseFraming,
-    ResponseHead, Version,
+    ResponseHead, Version, reason_phrase,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -185,5 +185,18 @@ fn rejections_are_valid_responses_and_close() {
         let response = parse_response(&mut input, Method::Get);
         assert!(response.status == status && response.closes && input.is_empty());
         assert!(String::from_utf8(response.body).unwrap().ends_with(": because\n"));
+    }
+}
+
+#[test]
+fn reason_phrases_are_those_of_rfc_9110() {
+    for (status, phrase) in [
+        (203, "Non-Authoritative Information"),
+        (404, "Not Found"),
+        (413, "Content Too Large"),
+        (422, "Unprocessable Content"),
+        (799, ""),
+    ] {
+        assert_eq!(reason_phrase(status), phrase);
     }
 }
