@@ -181,7 +181,9 @@ mod tests {
         }
         (0..3 * SHRINK_AFTER_READS).for_each(|_| reads.adapt(100));
         assert_eq!(reads.class, 0);
-        (0..1000).for_each(|_| reads.adapt(CLASS_BYTES[0]));
-        assert_eq!(reads.class, 1, "the class does not oscillate if every message fills a buffer");
+        for _ in 0..1000 {
+            reads.adapt(CLASS_BYTES[0]);
+            assert_eq!(reads.class, 1, "the class does not oscillate if every message fills a buffer");
+        }
     }
 }

@@ -554,6 +554,57 @@ mod tests {
         SendBuf::Chunk(chunk)
     }
 
+    /// Queues three such buffers. Returns whether those behind the front were copied into one.
+    fn is_copied(pools: &Rc<Pools>, buffer: impl Fn() -> SendBuf) -> bool {
+        let (mut send_queue, first) = (SendQueue::default(), buffer());
+        let address = first.as_ptr();
+        send_queue.queue(Queued(first), pools);
+        assert_eq!(send_queue.pending().unwrap().as_ptr(), address, "the front is not copied");
+        assert!(!send_queue.has_queued_behind_front());
+        send_queue.queue(Queued(buffer()), pools);
+        send_queue.queue(Queued(buffer()), pools);
+        assert!(send_queue.has_queued_behind_front());
+        send_queue.queued.len() == 1
+    }
+
+    #[test]
+    fn small_messages_share_one_buffer_behind_front() {
+        let pools = Pools::new(None);
+        for (length, expected) in [(MAX_COPY_BYTES, true), (MAX_COPY_BYTES + 1, false)] {
+            assert_eq!(is_copied(&pools, || SendBuf::Vec(vec![1; length])), expected);
+        }
+        // A chunk is copied if less than half of it is used.
+        for (length, expected) in [(CLASS_BYTES[0] / 2 - 1, true), (CLASS_BYTES[0] / 2, false)] {
+            assert_eq!(is_copied(&pools, || chunk_of(&pools, 0, &vec![1; length])), expected);
+        }
+    }
+
+    #[test]
+    fn copy_that_fills_less_than_half_of_pool_buffer_has_exact_size() {
+        let pools = Pools::new(None);
+        let half = CLASS_BYTES[2] / 2;
+        for (length, is_exact) in
+            [(CLASS_BYTES[1], false), (CLASS_BYTES[1] + 1, true), (half, true), (half + 1, false)]
+        {
+            let (mut send_queue, data) = (SendQueue::default(), vec![7; length]);
+            send_queue.append_copy(&mut IoSliceCursor::new(&[IoSlice::new(&data)]), &pools);
+            let front = send_queue.front.as_ref();
+            assert_eq!(matches!(front, Some(Queued(SendBuf::Vec(_)))), is_exact, "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn front_that_is_half_full_is_not_replaced() {
+        for (sent_bytes, is_replaced) in [(0, false), (1, true)] {
+            let mut send_queue = SendQueue::default();
+            let data = [7; CLASS_BYTES[0] / 2];
+            send_queue.push(Queued(chunk_of(&Pools::new(None), 0, &data)));
+            send_queue.mark_sent(sent_bytes).unwrap();
+            send_queue.shrink_front();
+            assert_eq!(matches!(&send_queue.front, Some(Queued(SendBuf::Vec(_)))), is_replaced);
+        }
+    }
+
     #[test]
     fn mostly_empty_front_is_replaced_by_exact_copy() {
         let mut send_queue = SendQueue::default();

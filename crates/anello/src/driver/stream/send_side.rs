@@ -209,3 +209,47 @@ impl SendSide {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_send_fails_the_stream_unless_it_would_block() {
+        let mut sends = SendSide::default();
+        assert_eq!(sends.sent(Ok(3), 3).unwrap(), 3);
+        assert_eq!(sends.sent(Err(io::ErrorKind::WouldBlock.into()), 3).unwrap(), 0);
+        assert!(sends.check().is_ok());
+        assert!(sends.sent(Err(io::Error::from_raw_os_error(libc::ECONNRESET)), 3).is_err());
+        assert_eq!(sends.check().unwrap_err().raw_os_error(), Some(libc::ECONNRESET));
+        assert!(sends.start_write(&[IoSlice::new(b"x")]).is_err());
+    }
+
+    #[test]
+    #[cfg_attr(debug_assertions, should_panic(expected = "invariant 3"))]
+    fn send_of_more_bytes_than_given_fails_the_stream() {
+        let mut sends = SendSide::default();
+        assert!(sends.sent(Ok(4), 3).is_err() && sends.check().is_err());
+    }
+
+    #[test]
+    fn write_without_bytes_has_no_cursor() {
+        let sends = SendSide::default();
+        let bytes = |text: &[u8]| {
+            let slices = [IoSlice::new(text)];
+            let cursor = sends.start_write(&slices).unwrap();
+            cursor.map(|cursor| cursor.remaining_bytes())
+        };
+        assert_eq!((bytes(b""), bytes(b"ab")), (None, Some(2)));
+    }
+
+    #[test]
+    fn only_open_write_side_accepts_bytes() {
+        for (write_side, is_open) in
+            [(WriteSide::Open, true), (WriteSide::ShutdownQueued, false), (WriteSide::ShutDown, false)]
+        {
+            let sends = SendSide { write_side, ..SendSide::default() };
+            assert_eq!(sends.check_open().is_ok(), is_open);
+        }
+    }
+}
