@@ -103,6 +103,25 @@ fn connection_options_decide_keep_alive() {
 }
 
 #[test]
+fn names_and_options_of_equal_length_are_distinguished() {
+    let fields = [
+        ("Host", "h"),
+        ("Date", "x"),
+        ("Cookie", "200-ok"),
+        ("Referer", "x"),
+        ("Connection", "upgrade"),
+        ("User-Agent", "close"),
+        ("Accept-Charset", "1"),
+        ("If-Modified-Since", "chunked"),
+    ];
+    let head = decide(Version::Http11, &fields).unwrap();
+    assert_eq!((head.framing(), head.keeps_alive(), head.upgrade()), (RequestFraming::None, true, None));
+    let head = decide(Version::Http11, &[("Host", "h"), ("Connection", "other")]).unwrap();
+    assert!(head.keeps_alive());
+    assert!(!decide(Version::Http10, &[("Connection", "ten-bytes!")]).unwrap().keeps_alive());
+}
+
+#[test]
 fn expect_and_upgrade_require_http_1_1() {
     use Version::{Http10, Http11};
     let post = [("Host", "h"), ("Content-Length", "1")];
