@@ -60,6 +60,12 @@ pub fn seeds(default: u64) -> Range<u64> {
     }
 }
 
+/// Returns the size of a test that takes long in full: `long` if `ANELLO_LONG` is set, as in parts of `.ci/nightly`, and
+/// otherwise `short`.
+pub fn short_or_long<T>(short: T, long: T) -> T {
+    if std::env::var_os("ANELLO_LONG").is_some() { long } else { short }
+}
+
 #[cfg(test)]
 mod tests {
     use std::panic::catch_unwind;

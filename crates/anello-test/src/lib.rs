@@ -23,7 +23,7 @@ mod table;
 mod watchdog;
 
 pub use availability::is_uring_unavailable;
-pub use data::{Rng, assert_same_bytes, pattern, seeds, variable};
+pub use data::{Rng, assert_same_bytes, pattern, seeds, short_or_long, variable};
 pub use own_process::{OwnProcess, can_inject, command_for, in_own_process, is_own_process};
 pub use run::{
     driver_flags, each_available, on_both_drivers, on_each, on_every_driver, on_every_driver_and_sim,

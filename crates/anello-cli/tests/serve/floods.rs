@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use anello_test::{driver_flags, hang_timeout, wait_until};
+use anello_test::{driver_flags, hang_timeout, short_or_long, wait_until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, SockRef, Socket, Type};
 
@@ -18,11 +18,6 @@ use crate::served::{BODY, Served, assert_ok_response, document_root, request};
 
 /// Number of floods in this file. They share the descriptors of this process.
 const FLOODS: usize = 5;
-
-/// Returns `long` if `ANELLO_LONG` is set, and otherwise `short`.
-fn clients(short: usize, long: usize) -> usize {
-    if std::env::var_os("ANELLO_LONG").is_some() { long } else { short }
-}
 
 /// Raises the open-file limit of this process and of the servers that it starts. Returns the number of usable files, at
 /// most `max_count`, or `None` if the limit is too low for a flood.
@@ -119,7 +114,7 @@ fn huge_pages_are_disabled() {
 
 #[test]
 fn fault_18_slow_request_heads_time_out() {
-    let Some(count) = open_files(clients(300, 2000)) else { return };
+    let Some(count) = open_files(short_or_long(300, 2000)) else { return };
     for driver in driver_flags() {
         let document_root = document_root();
         let flags = ["--addr", "127.0.0.1:0", "--driver", driver, "--header-timeout", "2s"];
@@ -166,7 +161,7 @@ fn open_unread_downloads<S: Read + Write>(
 
 #[test]
 fn fault_20_unread_downloads_use_bounded_memory() {
-    let Some(count) = open_files(clients(100, 500)) else { return };
+    let Some(count) = open_files(short_or_long(100, 500)) else { return };
     for driver in driver_flags() {
         let document_root = document_root();
         let at = |name: &str| document_root.path().join(name);
@@ -214,7 +209,7 @@ const MAX_BYTES_PER_IDLE_CLIENT: usize = 4096;
 
 #[test]
 fn fault_21_idle_clients_use_bounded_memory_and_time_out() {
-    let Some(count) = open_files(clients(3000, 15_000)) else { return };
+    let Some(count) = open_files(short_or_long(3000, 15_000)) else { return };
     let max_connections = (count - 100).to_string();
     eprintln!("{count} idle clients, limited by the open-file limit");
     for driver in driver_flags() {
@@ -281,7 +276,7 @@ const TRANSFERS_PER_WORKER: usize = 16;
 
 #[test]
 fn fault_21_rejected_clients_hold_few_descriptors_and_no_slot() {
-    let Some(count) = open_files(clients(500, 2000)) else { return };
+    let Some(count) = open_files(short_or_long(500, 2000)) else { return };
     let (workers, limit) = (2, 3);
     for driver in driver_flags() {
         let document_root = document_root();
@@ -343,7 +338,7 @@ fn stalled_tls_readers_of_large_file_use_bounded_memory() {
     let config = create_identity(&certificate, &key);
     // More than the socket buffers.
     let length = 16 << 20;
-    let Some(count) = open_files(clients(30, 100)) else { return };
+    let Some(count) = open_files(short_or_long(30, 100)) else { return };
     File::create(document_root.path().join("large"))
         .and_then(|file| file.set_len(length))
         .expect("create file");

@@ -13,9 +13,9 @@ use anello::sim::{SimFaults, SimModel, SimOptions};
 use anello::time::sleep;
 use anello::{DriverKind, spawn};
 use anello_http::{Request, RequestBodyError, Response, ServerOptions};
-use anello_test::{Setup, main_drivers_and_sim, run_on_each, seeds};
+use anello_test::{Setup, main_drivers_and_sim, run_on_each, seeds, short_or_long};
 
-use crate::common::{rounds, serve};
+use crate::common::serve;
 use crate::properties::h1_support::cases::{self, CONNECTIONS, RejectedCase};
 use crate::properties::h1_support::feed_whole;
 
@@ -113,9 +113,9 @@ fn split_at_offset(text: &[u8], split_offset: usize) -> Vec<Vec<u8>> {
 /// is set.
 fn split_offsets(length: usize, setup: &Setup) -> Vec<usize> {
     let count = match (length <= SHORT_BYTES, setup.is_simulated()) {
-        (true, true) => rounds(8, length),
+        (true, true) => short_or_long(8, length),
         (true, false) => 4,
-        (false, _) => rounds(1, 4),
+        (false, _) => short_or_long(1, 4),
     };
     let step = length.div_ceil(count);
     (0..length).step_by(step).chain([length - 1]).collect()

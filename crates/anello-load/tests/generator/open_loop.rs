@@ -17,7 +17,7 @@ use anello_load::{
     Arrivals, ErrorKind, Event, Interval, Knee, LoadConfig, Mode, Phase, Protocol, Session, Sweep,
     latency_histogram, run,
 };
-use anello_test::tcp_server;
+use anello_test::{short_or_long, tcp_server};
 use hdrhistogram::Histogram;
 
 use crate::common::virtual_time::{self, TOLERANCE, for_each_simulated_kernel};
@@ -199,7 +199,7 @@ fn measures_percentiles_of_stalling_server() {
     assert_exact_quantiles(stall(500), 200, Duration::from_secs(1));
     assert_exact_quantiles(stall(10_000), 10, Duration::from_secs(30));
     assert_quantiles(stall(100), 200, Duration::from_millis(200), 0);
-    if std::env::var_os("ANELLO_LONG").is_some() {
+    if short_or_long(false, true) {
         assert_quantiles(stall(500), 1000, Duration::from_secs(1), 20);
         assert_quantiles(stall(10_000), 1000, Duration::from_secs(30), 20);
     }

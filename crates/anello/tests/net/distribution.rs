@@ -15,10 +15,10 @@ use anello::time::sleep;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::common::usage::raise_open_files;
-use crate::common::{Setup, group_setups, hang_timeout, on_each};
+use crate::common::{Setup, group_setups, hang_timeout, on_each, short_or_long};
 use crate::groups::{assert_echoed, client, listener, serve};
 
-/// Arrival pattern of 1,000 clients.
+/// Arrival pattern of the clients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Arrival {
     /// Each client connects after the previous client has received its response.
@@ -83,8 +83,10 @@ impl<L: GroupListener> CountingWorkers<L> {
     }
 }
 
-/// Number of clients of a group.
-const CLIENTS: usize = 400;
+/// Returns the number of clients of a group.
+fn clients() -> usize {
+    short_or_long(400, 1000)
+}
 
 fn distribute(setup: &Setup, members: usize, sockets: usize, arrival: Arrival) -> Vec<usize> {
     let (sockets, address) = sockets_at_one_address(sockets);
@@ -95,9 +97,9 @@ fn distribute(setup: &Setup, members: usize, sockets: usize, arrival: Arrival) -
         assert_eq!(group.wait_applied(hang_timeout()).expect("all members accept"), members);
     }
     match arrival {
-        Arrival::Sequential => (0..CLIENTS).for_each(|_| assert_echoed(client(address))),
+        Arrival::Sequential => (0..clients()).for_each(|_| assert_echoed(client(address))),
         Arrival::Burst | Arrival::Queued => {
-            let clients: Vec<StdStream> = (0..CLIENTS).map(|_| client(address)).collect();
+            let clients: Vec<StdStream> = (0..clients()).map(|_| client(address)).collect();
             group.resume();
             clients.into_iter().for_each(assert_echoed);
         }
@@ -115,9 +117,9 @@ fn busiest_worker_exceeds_mean_by_at_most_a_tenth() {
                     let served = distribute(setup, members, sockets, arrival);
                     let case = format!("{}, {members} workers, {sockets} sockets, {arrival:?}", setup.name);
                     eprintln!("{case}: {served:?}");
-                    assert_eq!(served.iter().sum::<usize>(), CLIENTS, "{case}: {served:?}");
+                    assert_eq!(served.iter().sum::<usize>(), clients(), "{case}: {served:?}");
                     let busiest = *served.iter().max().expect("workers");
-                    assert!(busiest * members * 10 <= CLIENTS * 11, "{case}: {served:?}");
+                    assert!(busiest * members * 10 <= clients() * 11, "{case}: {served:?}");
                 }
             }
         }

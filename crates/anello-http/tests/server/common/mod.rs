@@ -196,12 +196,6 @@ impl Client {
     }
 }
 
-/// Returns how often a test repeats something that could fail by chance: `long` times if `ANELLO_LONG` is set, as in
-/// `.ci/nightly`.
-pub fn rounds(short: usize, long: usize) -> usize {
-    if std::env::var_os("ANELLO_LONG").is_some() { long } else { short }
-}
-
 /// Waits until the condition is true.
 pub async fn wait_until(condition: impl Fn() -> bool) {
     let polling = async {

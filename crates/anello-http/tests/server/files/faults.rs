@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use anello_http::files::negotiate::Codings;
 use anello_http::files::options::{FileOptions, Symlinks};
+use anello_test::short_or_long;
 use rustix::fs::{CWD, FileType, makedev, mkfifoat, mknodat};
 
+use crate::common::Client;
 use crate::common::site::{for_each_driver_with_site, pattern};
 use crate::common::versions::VERSIONS;
-use crate::common::{Client, rounds};
 
 /// A thread that applies changes in a loop until it is stopped.
 struct Changer {
@@ -114,7 +115,8 @@ fn fault_33_swapped_links_never_escape_document_root() {
             for version in VERSIONS {
                 let (mut client, mut inside, mut missing) = (version.connect(address).await, 0, 0);
                 // Repeat until responses have shown both states of the link.
-                while inside + missing < rounds(150, 1500) || missing == 0 || (follows && inside == 0) {
+                while inside + missing < short_or_long(150, 1500) || missing == 0 || (follows && inside == 0)
+                {
                     let response = client.get("/swap/file").await;
                     match response.status {
                         200 => {
@@ -185,7 +187,7 @@ fn fault_35_small_changing_file_is_sent_in_one_state() {
             fs::rename(root.join("fresh"), root.join("small")).expect("replace file");
         });
         let mut client = Client::connect(address).await;
-        for _ in 0..rounds(200, 2000) {
+        for _ in 0..short_or_long(200, 2000) {
             let response = client.get("/small").await;
             assert!(response.status == 200 && states.contains(&response.body), "{}", response.body.len());
         }
@@ -195,7 +197,7 @@ fn fault_35_small_changing_file_is_sent_in_one_state() {
         let root = directory.to_owned();
         let writer =
             Changer::start(states, move |state| fs::write(root.join("small"), state).expect("write file"));
-        for _ in 0..rounds(200, 2000) {
+        for _ in 0..short_or_long(200, 2000) {
             let mut client = Client::connect(address).await;
             client.send("GET /small HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;
             let (length, body) = only_response(&mut client).await;
@@ -234,7 +236,7 @@ fn fault_35_large_file_truncated_while_sent_closes_connection() {
             file.set_len(*length).expect("set length");
         });
         let mut complete_responses = 0;
-        while complete_responses < rounds(10, 100) {
+        while complete_responses < short_or_long(10, 100) {
             let mut client = Client::connect(address).await;
             client
                 .send(

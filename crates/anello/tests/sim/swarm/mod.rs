@@ -29,7 +29,7 @@ use anello::{
 };
 use clients::{Client, Server, drop_after, receive_all, run_echo};
 
-use crate::common::{ANY_PORT, Rng, Setup, join, pair, pattern, random_simulator};
+use crate::common::{ANY_PORT, Rng, Setup, join, pair, pattern, random_simulator, short_or_long};
 
 const MODELS: [SimModel; 2] = [SimModel::Completion, SimModel::Readiness];
 
@@ -295,7 +295,7 @@ fn broken_connection_does_not_return_eof() {
 fn lossless_faults_preserve_all_bytes_in_order() {
     for_seeds(20, &MODELS, |seed, model| {
         let faults = lossless([0, 20, 100, 300, 600][seed as usize % 5]);
-        let (clients, ..) = run_echo(sim_options(seed, model, faults), 50 * 1024, false);
+        let (clients, ..) = run_echo(sim_options(seed, model, faults), short_or_long(50, 100) * 1024, false);
         clients.iter().for_each(|client| client.assert_received_all());
     });
 }
