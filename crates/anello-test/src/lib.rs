@@ -26,8 +26,8 @@ pub use availability::is_uring_unavailable;
 pub use data::{Rng, assert_same_bytes, pattern, seeds, short_or_long, variable};
 pub use own_process::{OwnProcess, can_inject, command_for, in_own_process, is_own_process};
 pub use run::{
-    driver_flags, each_available, on_both_drivers, on_each, on_every_driver, on_every_driver_and_sim,
-    run_on_each,
+    driver_flags, each_available, on_both_drivers, on_each, on_each_borrowing, on_each_driver_flag,
+    on_every_driver, on_every_driver_and_sim, run_on_each,
 };
 pub use selection::{all_drivers, main_drivers, main_drivers_and_sim, simulated_drivers};
 pub use servers::{

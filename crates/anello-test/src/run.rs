@@ -1,12 +1,15 @@
 //! Runs a test on several set-ups.
 
 use std::future::Future;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread;
 
 use crate::availability::is_available;
 use crate::repeat::PrintOnPanic;
 use crate::selection::Selection;
-use crate::{Setup, all_drivers, both_drivers, hang_timeout, simulated_drivers, within};
+use crate::watchdog::Watched;
+use crate::{Setup, all_drivers, both_drivers, hang_timeout, is_own_process, simulated_drivers};
 
 /// Runs the test on the two Linux drivers with their default options.
 pub fn on_both_drivers(test: impl Fn(&Setup) + Send + Sync + 'static) {
@@ -24,7 +27,8 @@ pub fn on_every_driver_and_sim(test: impl Fn(&Setup) + Send + Sync + 'static) {
 }
 
 /// Runs the test under the watchdog on each of these set-ups that is available, unless `ANELLO_TEST_SETUP` excludes it.
-/// Each run has its own thread.
+/// Each run has its own thread. They run at the same time, because most tests wait more than they compute, except in a
+/// [process of the test's own](crate::in_own_process), whose resources they would share.
 ///
 /// # Panics
 ///
@@ -42,12 +46,19 @@ fn on_each_included(setups: Vec<Setup>, test: &Arc<dyn Fn(&Setup) + Send + Sync>
         let names: Vec<_> = excluded.iter().map(|setup| setup.name).collect();
         eprintln!("skipped: none of the test's set-ups is selected ({})", names.join(", "));
     }
-    for setup in included {
-        let (name, test) = (setup.name, Arc::clone(test));
+    let start = |setup: Setup| {
+        let test = Arc::clone(test);
+        (setup.name, Watched::start(setup.name, move || test(&setup)))
+    };
+    let join = |(name, run): (_, Watched<()>)| {
         let _print_on_panic = PrintOnPanic::new(name);
-        if is_available(&setup) {
-            within(hang_timeout(), name, move || test(&setup));
-        }
+        run.join(hang_timeout());
+    };
+    let runs = included.into_iter().filter(is_available).map(start);
+    if is_own_process() {
+        runs.for_each(join);
+    } else {
+        runs.collect::<Vec<_>>().into_iter().for_each(join);
     }
 }
 
@@ -72,6 +83,33 @@ pub fn each_available(setups: Vec<Setup>) -> impl Iterator<Item = Setup> {
     included.filter(is_available).inspect(move |setup| {
         drop(running.replace(PrintOnPanic::new(setup.name)));
     })
+}
+
+/// Runs the test at the same time on the two Linux drivers, which it receives as values of the command line's option
+/// `--driver`. The test may borrow.
+///
+/// # Panics
+///
+/// Panics if the test fails, after it has printed the command that repeats the test on this driver.
+pub fn on_each_driver_flag(test: impl Fn(&'static str) + Sync) {
+    on_each_borrowing(both_drivers(), |setup| test(setup.name));
+}
+
+/// Runs the test like [`on_each`], but without a watchdog, so that it may borrow.
+///
+/// # Panics
+///
+/// Panics if the test fails.
+pub fn on_each_borrowing(setups: Vec<Setup>, test: impl Fn(&Setup) + Sync) {
+    let setups: Vec<_> = each_available(setups).collect();
+    thread::scope(|scope| {
+        let test = &test;
+        let runs: Vec<_> = setups.iter().map(|setup| scope.spawn(move || test(setup))).collect();
+        for (setup, run) in setups.iter().zip(runs) {
+            let _print_on_panic = PrintOnPanic::new(setup.name);
+            run.join().unwrap_or_else(|panic| resume_unwind(panic));
+        }
+    });
 }
 
 /// Returns the selected drivers that are available here, as values of the command line's option `--driver`: `uring`,

@@ -23,25 +23,43 @@ pub fn scaled_timeout(limit: Duration) -> Duration {
 ///
 /// Panics if the function panics or hangs.
 pub fn within<T: Send + 'static>(limit: Duration, name: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
-    let (report, reports) = mpsc::channel();
-    let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
-        // The receiver has been dropped if the test has already failed.
-        report.send(run()).ok();
-    });
-    let thread = thread.expect("a thread");
-    match reports.recv_timeout(limit) {
-        Ok(value) => {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            value
-        }
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("{name}: no result within {limit:?}"),
-        Err(mpsc::RecvTimeoutError::Disconnected) => match thread.join() {
-            Err(panic) => {
-                eprintln!("failed on {name}");
-                std::panic::resume_unwind(panic)
+    Watched::start(name, run).join(limit)
+}
+
+/// A function that runs on a thread of its own.
+pub(crate) struct Watched<T> {
+    name: String,
+    thread: thread::JoinHandle<()>,
+    reports: mpsc::Receiver<T>,
+}
+
+impl<T: Send + 'static> Watched<T> {
+    pub(crate) fn start(name: &str, run: impl FnOnce() -> T + Send + 'static) -> Self {
+        let (report, reports) = mpsc::channel();
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
+            // The receiver has been dropped if the test has already failed.
+            report.send(run()).ok();
+        });
+        Self { name: name.to_owned(), thread: thread.expect("a thread"), reports }
+    }
+
+    /// Returns what the function returned. Panics if the function panicked, or does not return within the limit.
+    pub(crate) fn join(self, limit: Duration) -> T {
+        let Self { name, thread, reports } = self;
+        match reports.recv_timeout(limit) {
+            Ok(value) => {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                value
             }
-            Ok(()) => unreachable!("a thread that returns without a panic sends its result"),
-        },
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("{name}: no result within {limit:?}"),
+            Err(mpsc::RecvTimeoutError::Disconnected) => match thread.join() {
+                Err(panic) => {
+                    eprintln!("failed on {name}");
+                    std::panic::resume_unwind(panic)
+                }
+                Ok(()) => unreachable!("a thread that returns without a panic sends its result"),
+            },
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use hdrhistogram::serialization::Deserializer;
 use serde_json::Value;
 use tempfile::TempDir;
 
-const FILE_BYTES: u64 = 4 << 20;
+const FILE_BYTES: u64 = 2 << 20;
 const BLOCKS: u64 = FILE_BYTES / 4096;
 
 /// Runs `case` for each available engine.

@@ -15,6 +15,7 @@ use anello::signal::SignalKind;
 use anello::sim::{Control, Error, LinkOptions, SimFaults, SimModel, Simulation, SimulationBuilder};
 use anello::time::{sleep, timeout};
 use anello::{JoinHandle, RuntimeMetrics};
+use anello_test::short_or_long;
 use futures_util::future::select;
 
 use super::listening::{FINAL_ACCEPT_TIMEOUT, Listening};
@@ -27,8 +28,6 @@ pub const WORKERS: usize = 2;
 
 /// Time in which each client must succeed with each server after the faults, and in which everything is released.
 pub const PROGRESS_TIMEOUT: Duration = Duration::from_secs(300);
-
-const FAULTS: Duration = Duration::from_secs(60);
 
 pub fn seeds() -> u64 {
     std::env::var("ANELLO_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(6)
@@ -129,7 +128,8 @@ where
                 signalled[(control.random() % 3) as usize].terminate();
             }
         };
-        select(pin!(control.inject_faults(&SERVERS, FAULTS)), pin!(signals)).await;
+        let injecting = control.inject_faults(&SERVERS, Duration::from_secs(short_or_long(20, 60)));
+        select(pin!(injecting), pin!(signals)).await;
         faults_ended.set(true);
         Ok(())
     });

@@ -202,8 +202,9 @@ fn servers_exit_when_lab_is_killed() {
     // The server does not write to its standard output, so it cannot have exited because of a broken pipe.
     fs::write(&script, format!("exec 9>{}; echo started >&9; exec sleep 300", alive.display())).unwrap();
     let contender = format!("watched=/bin/sh {}", script.display());
-    let mut command =
-        lab(&["--load-time", "10m", "--contender", &contender, "--out", directory.path().to_str().unwrap()]);
+    let scenario = short_scenario(directory.path());
+    let arguments = ["--scenario", scenario.to_str().unwrap(), "--contender", &contender];
+    let mut command = lab(&[&arguments[..], &["--out", directory.path().to_str().unwrap()]].concat());
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
     // Only the server has the FIFO open for writing, so EOF means that the server has exited.
     let mut alive = BufReader::new(File::open(alive).unwrap());

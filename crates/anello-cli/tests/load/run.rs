@@ -12,7 +12,8 @@ use std::time::Duration;
 use anello_load::formats::hdr_log::{HdrLog, UNCORRECTED};
 use anello_load::{ErrorKind, Mode, ProtocolReport, Report, latency_histogram};
 use anello_test::{
-    Request, answer, driver_flags, http_response, serve_http, tcp_server, unix_server, wait_until,
+    Request, answer, driver_flags, http_response, on_each_driver_flag, serve_http, tcp_server, unix_server,
+    wait_until,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
@@ -59,7 +60,7 @@ fn start_echo(arguments: &[&str]) -> Served {
 
 #[test]
 fn load_without_errors_prints_table_and_exits_0() {
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let address = server(|_| {});
         let arguments =
             ["--connections", "3", "--duration", "50ms", "--verify", "--driver", driver, &address];
@@ -71,7 +72,7 @@ fn load_without_errors_prints_table_and_exits_0() {
             assert!(stdout.contains(expected), "{expected} is missing in:\n{stdout}");
         }
         assert_eq!(stderr, "", "no progress line without a terminal");
-    }
+    });
 }
 
 /// Returns the rate, p50 and p99 from the first complete progress line of a run with two connections.
@@ -185,7 +186,7 @@ fn threads_are_pinned_to_given_cores() {
     // On a machine with a single core, both threads use that core.
     let last = cores.next_back().unwrap_or(first);
     let echo = start_echo(&[]);
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let list = format!("{last},{first}");
         let arguments = [echo.address(), "-c", "4", "-d", "10m", "--driver", driver, "--cores", &list];
         let child = load(&arguments).arg("--json").stdout(Stdio::piped()).spawn().unwrap();
@@ -197,7 +198,7 @@ fn threads_are_pinned_to_given_cores() {
         assert_eq!(cores, [(0, last.to_string()), (1, first.to_string())], "{driver}");
         let report: Report = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!((report.threads, report.cores), (2, vec![last, first]));
-    }
+    });
 }
 
 #[test]

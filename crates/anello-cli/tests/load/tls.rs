@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use anello_lab::tls::Identity;
 use anello_load::{ErrorKind, Report};
-use anello_test::driver_flags;
+use anello_test::on_each_driver_flag;
 
 use crate::common::anello;
 use crate::common::served::Served;
@@ -65,13 +65,13 @@ fn stderr(output: &Output) -> String {
 #[test]
 fn reports_contain_negotiated_parameters() {
     let server = Server::start();
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let output = server.load(&["--driver", driver, "--tls-cipher", "TLS_AES_128_GCM_SHA256"]);
         let table = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let line = "TLS           2 × TLS 1.3, TLS13_AES_128_GCM_SHA256, X25519\n";
         assert!(table.contains(line) && !table.contains("not verified"), "{table}");
-    }
+    });
     for (flags, resumes) in [(&[][..], false), (&["--tls-resume"][..], true)] {
         let output = server.load(&[&["--no-keep-alive", "--json"], flags].concat());
         let report = report(&output);

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use anello_test::{driver_flags, hang_timeout};
+use anello_test::{hang_timeout, on_each_driver_flag};
 
 use crate::common::anello;
 use crate::common::served::{Served, connect};
@@ -59,7 +59,7 @@ fn responses(requests: &[u8], request_bytes: usize, response_bytes: usize) -> Ve
 
 #[test]
 fn unix_socket_echoes_and_file_is_removed_at_exit() {
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         for workers in [&[][..], &["--cores", "0"], &["--cores", "0,0"], &["--workers", "2"]] {
             let directory = tempfile::tempdir().unwrap();
             let path = socket_path(&directory);
@@ -86,7 +86,7 @@ fn unix_socket_echoes_and_file_is_removed_at_exit() {
             assert_eq!(last, b"last");
             assert!(!path.exists(), "the socket file still exists");
         }
-    }
+    });
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn foreign_file_at_socket_path_is_neither_used_nor_removed() {
 
 #[test]
 fn responses_have_configured_size() {
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let small = [(1, 1), (7, 1), (7, 6), (7, 7), (7, 8), (7, 20), (10, 4), (64, 64), (100, 7), (7, 100)];
         let large = [(5000, 3), (3, 5000), (7, 200_000), (70_000, 200_000), (300_000, 10)];
         for (request, response) in small.into_iter().chain(large) {
@@ -188,7 +188,7 @@ fn responses_have_configured_size() {
             );
             server.stop();
         }
-    }
+    });
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn invalid_addresses_are_rejected_with_examples() {
 /// stay low.
 #[test]
 fn unread_responses_apply_backpressure() {
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let arguments = ["--request-bytes", "10", "--response-bytes", "100000", "--addr", "127.0.0.1:0"];
         let server = Served::start_echo(&[&arguments[..], &["--driver", driver]].concat());
         let process = server.id();
@@ -257,7 +257,7 @@ fn unread_responses_apply_backpressure() {
             let request = &requests[number * 10..number * 10 + 10];
             assert!(received == responses(request, 10, 100_000), "response {number}");
         }
-    }
+    });
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use anello_test::{driver_flags, hang_timeout, short_or_long, wait_until};
+use anello_test::{driver_flags, hang_timeout, on_each_driver_flag, short_or_long, wait_until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, SockRef, Socket, Type};
 
@@ -115,7 +115,7 @@ fn huge_pages_are_disabled() {
 #[test]
 fn fault_18_slow_request_heads_time_out() {
     let Some(count) = open_files(short_or_long(300, 2000)) else { return };
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let document_root = document_root();
         let flags = ["--addr", "127.0.0.1:0", "--driver", driver, "--header-timeout", "2s"];
         let server = Served::start(document_root.path(), &flags);
@@ -132,7 +132,7 @@ fn fault_18_slow_request_heads_time_out() {
         });
         wait_until(|| server.descriptors() <= base);
         server.stop();
-    }
+    });
 }
 
 /// Maximum memory per client that does not read the body: twice the total size of the send queue and the read-ahead.
@@ -162,7 +162,7 @@ fn open_unread_downloads<S: Read + Write>(
 #[test]
 fn fault_20_unread_downloads_use_bounded_memory() {
     let Some(count) = open_files(short_or_long(100, 500)) else { return };
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let document_root = document_root();
         let at = |name: &str| document_root.path().join(name);
         File::create(at("sparse.bin")).and_then(|file| file.set_len(100 << 20)).expect("create file");
@@ -200,7 +200,7 @@ fn fault_20_unread_downloads_use_bounded_memory() {
             assert!(per_client <= MAX_BYTES_PER_DOWNLOAD, "{driver}, TLS {with_tls}: {per_client} bytes");
             server.stop();
         }
-    }
+    });
 }
 
 /// Maximum server memory per idle connection in a debug build, including what is allocated once. A release build needs a
@@ -278,7 +278,7 @@ const TRANSFERS_PER_WORKER: usize = 16;
 fn fault_21_rejected_clients_hold_few_descriptors_and_no_slot() {
     let Some(count) = open_files(short_or_long(500, 2000)) else { return };
     let (workers, limit) = (2, 3);
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let document_root = document_root();
         let flags = ["--addr", "127.0.0.1:0", "--driver", driver, "--cores", "0,0", "--max-connections", "3"];
         let server = Served::start(document_root.path(), &flags);
@@ -325,7 +325,7 @@ fn fault_21_rejected_clients_hold_few_descriptors_and_no_slot() {
         }
         drop(silent);
         server.stop();
-    }
+    });
 }
 
 /// Maximum server memory per stalled client, in KiB.
@@ -343,7 +343,7 @@ fn stalled_tls_readers_of_large_file_use_bounded_memory() {
         .and_then(|file| file.set_len(length))
         .expect("create file");
     let [certificate, key] = [&certificate, &key].map(|path| path.to_str().expect("UTF-8"));
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let flags = ["--addr", "127.0.0.1:0", "--cores", "0", "--driver", driver];
         let tls_flags = ["--tls-cert", certificate, "--tls-key", key, "--send-timeout", "1h"];
         let server = Served::start(document_root.path(), &[&flags[..], &tls_flags].concat());
@@ -377,5 +377,5 @@ fn stalled_tls_readers_of_large_file_use_bounded_memory() {
             assert!(count > 0, "{driver}: {remaining} bytes are missing");
             remaining = remaining.saturating_sub(count);
         }
-    }
+    });
 }

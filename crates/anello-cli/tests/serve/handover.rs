@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
-use anello_test::{driver_flags, hang_timeout, wait_until};
+use anello_test::{driver_flags, hang_timeout, on_each_driver_flag, wait_until};
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 
@@ -171,7 +171,7 @@ fn fault_38_consecutive_handovers_fail_no_request() {
 fn fault_38_handover_transfers_all_sockets_and_socket_files() {
     let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
     let (handover, path) = (test_directory.path().join("handover"), test_directory.path().join("http"));
-    for driver in driver_flags() {
+    driver_flags().for_each(|driver| {
         // A single worker takes over two sockets on one port. No client may be left waiting on the other socket.
         let old_server =
             start(files.path(), "127.0.0.1:0", &handover, &["--driver", driver, "--cores", "0,0"]);
@@ -196,14 +196,14 @@ fn fault_38_handover_transfers_all_sockets_and_socket_files() {
         assert_ok_response(client);
         second.stop();
         assert!(!path.exists() && !handover.exists());
-    }
+    });
 }
 
 #[test]
 fn fault_38_failed_successor_leaves_server_running() {
     let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
     let handover = test_directory.path().join("handover");
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let server = start(files.path(), "127.0.0.1:0", &handover, &["--driver", driver, "--cores", "0,0"]);
         let address = server.ready_value("addr").to_owned();
         let load = Load::start(&address, 4);
@@ -246,7 +246,7 @@ fn fault_38_failed_successor_leaves_server_running() {
         load.assert_still_serving(20);
         load.stop();
         next.stop();
-    }
+    });
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn fault_38_server_stopped_during_handover_leaves_socket_files() {
     let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
     let (handover, socket) = (test_directory.path().join("handover"), test_directory.path().join("http"));
     let address = format!("unix:{}", socket.display());
-    for driver in driver_flags() {
+    driver_flags().for_each(|driver| {
         let connect_successor = || UnixStream::connect(&handover).expect("connect to the handover socket");
         let server = start(files.path(), &address, &handover, &["--driver", driver]);
         let mut successor = connect_successor();
@@ -330,7 +330,7 @@ fn fault_38_server_stopped_during_handover_leaves_socket_files() {
         assert_eq!(read_byte(&mut successor), b'x');
         server.stop();
         assert!(!handover.exists() && !socket.exists());
-    }
+    });
 }
 
 /// Starts a thread that acts as a server: it transfers its sockets, sends `final_messages`, and disconnects.
@@ -414,7 +414,7 @@ fn fault_38_successor_serves_sockets_of_dead_server() {
 #[test]
 fn fault_39_queued_connections_are_served_at_shutdown() {
     let files = document_root();
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         for cores in ["0", "0,0"] {
             eprintln!("{driver}, cores {cores}");
             let arguments =
@@ -441,7 +441,7 @@ fn fault_39_queued_connections_are_served_at_shutdown() {
             }
             server.wait_exit();
         }
-    }
+    });
 }
 
 #[test]
@@ -514,7 +514,7 @@ fn ready_line_contains_sockets_and_distribution() {
 #[test]
 fn transferred_connections_are_served() {
     let files = document_root();
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let sockets = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("bind port"));
         let address = sockets[0].local_addr().expect("local address").to_string();
         let server =
@@ -523,7 +523,7 @@ fn transferred_connections_are_served() {
             assert_ok_response(connect_and_request(&address));
         }
         server.stop();
-    }
+    });
 }
 
 #[test]
@@ -584,7 +584,7 @@ fn passed_socket_named_metrics_serves_metrics_of_echo() {
 #[test]
 fn fault_38_restart_with_passed_sockets_fails_no_request() {
     let files = document_root();
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let sockets = || [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("bind port"));
         let [site, other_socket] = sockets();
         let address = site.local_addr().expect("local address").to_string();
@@ -602,7 +602,7 @@ fn fault_38_restart_with_passed_sockets_fails_no_request() {
         load.assert_still_serving(50);
         load.stop();
         server.stop();
-    }
+    });
 }
 
 #[test]

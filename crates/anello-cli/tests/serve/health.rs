@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
-use anello_test::{driver_flags, wait_until};
+use anello_test::{driver_flags, on_each_driver_flag, wait_until};
 use rustix::process::Signal;
 use socket2::SockRef;
 
@@ -131,7 +131,7 @@ fn echo_connections_and_bytes_are_counted() {
     // Each set selects another implementation of the exchange.
     let sets: [(&[&str], u64); 3] =
         [(&[], 6), (&["--idle-timeout", "60s"], 6), (&["--request-bytes", "3", "--response-bytes", "5"], 10)];
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         for (flags, sent_bytes) in sets {
             let flags = [flags, &["--max-connections", "1"]].concat();
             let server = Served::start_echo(
@@ -168,19 +168,19 @@ fn echo_connections_and_bytes_are_counted() {
             wait_for("connections_closed_total{reason=\"aborted\"}", 1);
             server.stop();
         }
-    }
+    });
 }
 
 #[test]
 fn idle_echo_connections_are_counted() {
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let document_root = document_root();
         let server = start("echo", document_root.path(), driver, &["--idle-timeout", "50ms"]);
         let _client = connect(server.ready_value("addr"));
         let metrics = server.ready_value("metrics");
         wait_for_metric(metrics, "anello_echo_connections_closed_total{reason=\"idle\"}", 1);
         server.stop();
-    }
+    });
 }
 
 /// Returns all combinations of servers and drivers.

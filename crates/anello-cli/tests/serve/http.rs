@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use anello_test::{driver_flags, wait_until};
+use anello_test::{driver_flags, on_each_driver_flag, wait_until};
 use rustix::process::Signal;
 
 use crate::served;
@@ -23,7 +23,7 @@ fn start(document_root: &Path, arguments: &[&str]) -> Served {
 #[test]
 fn both_drivers_serve_files_until_signal() {
     let document_root = document_root();
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let server = start(document_root.path(), &["--driver", driver, "--cores", "0"]);
         let address = server.ready_value("addr").to_owned();
         let response = get(&address, "/hello.txt");
@@ -35,7 +35,7 @@ fn both_drivers_serve_files_until_signal() {
         // An open connection without a request does not delay the shutdown.
         let _idle = TcpStream::connect(&address).expect("connect");
         server.stop();
-    }
+    });
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn download(document_root: &Path, address: &str) -> (TcpStream, usize) {
 #[test]
 fn fault_37_slow_download_completes_after_signal() {
     let document_root = document_root();
-    for driver in driver_flags() {
+    driver_flags().for_each(|driver| {
         let server = start(
             document_root.path(),
             &["--driver", driver, "--drain-timeout", "60s", "--send-timeout", "60s"],
@@ -134,27 +134,27 @@ fn fault_37_slow_download_completes_after_signal() {
         let head = rest.len() - bytes;
         assert!(rest[..head].ends_with(b"\r\n\r\n") && rest[head..].iter().all(|byte| *byte == b'x'));
         server.wait_exit();
-    }
+    });
 }
 
 #[test]
 fn fault_37_download_exceeding_drain_timeout_is_aborted() {
     let document_root = document_root();
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let server = start(
             document_root.path(),
             &["--driver", driver, "--drain-timeout", "100ms", "--send-timeout", "1h"],
         );
         let (_client, _) = download(document_root.path(), server.ready_value("addr"));
         server.stop();
-    }
+    });
 }
 
 #[test]
 fn fault_37_second_signal_aborts_drain_with_queued_clients() {
     let (document_root, test_directory) =
         (document_root(), tempfile::tempdir().expect("temporary directory"));
-    for driver in driver_flags() {
+    driver_flags().for_each(|driver| {
         let notify_socket = NotifySocket::new(test_directory.path());
         let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
         command.arg("http").arg(document_root.path()).args(["--addr", "127.0.0.1:0", "--driver", driver]);
@@ -179,13 +179,13 @@ fn fault_37_second_signal_aborts_drain_with_queued_clients() {
         server.signal(Signal::INT);
         server.wait_exit();
         drop((first_client, queued_clients));
-    }
+    });
 }
 
 #[test]
 fn connection_limit_applies_across_workers() {
     let document_root = document_root();
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let arguments = ["--driver", driver, "--cores", "0,0,0,0", "--max-connections", "4"];
         let server = start(document_root.path(), &arguments);
         let send_request = || {
@@ -201,7 +201,7 @@ fn connection_limit_applies_across_workers() {
         assert_eq!(send_request().1, "HTTP/1.1 503");
         clients.pop();
         wait_until(|| send_request().1 == "HTTP/1.1 200");
-    }
+    });
 }
 
 #[test]

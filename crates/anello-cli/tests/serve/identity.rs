@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use anello_test::{driver_flags, hang_timeout, wait_until};
+use anello_test::{hang_timeout, on_each_driver_flag, wait_until};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -105,14 +105,14 @@ fn fault_40_root_keeps_no_capability() {
     }
     let test_directory = test_directory((0, 0));
     let log = text(&test_directory.path().join("state/access.log"));
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let server =
             start(&test_directory, &["--addr", "127.0.0.1:0", "--driver", driver, "--access-log", &log]);
         assert!(get(server.ready_value("addr"), "/hello.txt").ends_with(BODY));
         assert_capabilities(&server, NO_CAPABILITIES);
         assert_eq!(status(&server, "Uid"), ["0 0 0 0"]);
         server.stop();
-    }
+    });
     let server = start(&test_directory, &["--addr", "127.0.0.1:0", "--sandbox", "off"]);
     let own = fs::read_to_string("/proc/self/status").expect("read status");
     for set in ["CapEff", "CapPrm", "CapBnd"] {
@@ -196,7 +196,7 @@ fn server_with_user_serves_unix_socket_reopens_log_and_hands_over() {
     if !is_root() {
         return;
     }
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let test_directory = test_directory((NOBODY, NOBODY));
         let at = |name: &str| test_directory.path().join("state").join(name);
         let [socket, handover, log, rotated] = ["http", "handover", "access.log", "access.log.1"].map(at);
@@ -227,7 +227,7 @@ fn server_with_user_serves_unix_socket_reopens_log_and_hands_over() {
         assert_identity(&third, (NOBODY, NOBODY), "65534");
         third.stop();
         assert!(!socket.exists() && !handover.exists(), "{driver}");
-    }
+    });
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use anello_test::{driver_flags, hang_timeout, wait_until};
+use anello_test::{driver_flags, hang_timeout, on_each_driver_flag, wait_until};
 use landlock::{ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope};
 use rustix::process::Signal;
 use rustls::HandshakeKind;
@@ -134,7 +134,7 @@ fn fault_40_both_drivers_serve_files_inside_sandbox() {
     let directory = site();
     let site = directory.path().join("site");
     let flag_sets: [&[&str]; 3] = [&[], &["--cores", "0,0"], &["--max-cache-bytes", "0"]];
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         for flags in flag_sets {
             let common = ["--addr", "127.0.0.1:0", "--driver", driver, "--listing", "--http2", "cleartext"];
             let server = start(&site, &[&common, flags].concat());
@@ -157,7 +157,7 @@ fn fault_40_both_drivers_serve_files_inside_sandbox() {
         let server = start(&site, &["--addr", "127.0.0.1:0", "--driver", driver, "--no-symlinks"]);
         assert!(get(server.ready_value("addr"), "/inside.txt").starts_with("HTTP/1.1 404 "));
         server.stop();
-    }
+    });
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn fault_40_unix_socket_is_served_and_removed_inside_sandbox() {
     let directory = site();
     let site = directory.path().join("site");
     let socket = directory.path().join("socket");
-    for driver in driver_flags() {
+    driver_flags().for_each(|driver| {
         let address = format!("unix:{}", socket.display());
         let server = start(&site, &["--addr", &address, "--driver", driver, "--listing"]);
         assert_site_is_served(&site, || {
@@ -227,13 +227,13 @@ fn fault_40_unix_socket_is_served_and_removed_inside_sandbox() {
         });
         server.stop();
         assert!(!socket.exists());
-    }
+    });
 }
 
 #[test]
 fn fault_40_clients_are_rejected_inside_sandbox_when_descriptors_are_exhausted() {
     let directory = site();
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -n 48; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_anello"), "http"]);
         command.arg(directory.path().join("site")).args(["--addr", "127.0.0.1:0", "--driver", driver]);
@@ -261,7 +261,7 @@ fn fault_40_clients_are_rejected_inside_sandbox_when_descriptors_are_exhausted()
                 && response.ends_with("Hello, world!")
         });
         server.stop();
-    }
+    });
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn fault_40_sandbox_applies_to_every_thread() {
     let log = log.to_str().expect("UTF-8");
     let expected = expected();
     let mode = if expected == ALL { "on" } else { "auto" };
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let observability =
             ["--access-log", log, "--metrics-addr", "127.0.0.1:0", "--listing", "--cores", "0,0"];
         let common = ["--addr", "127.0.0.1:0", "--driver", driver, "--sandbox", mode];
@@ -290,12 +290,12 @@ fn fault_40_sandbox_applies_to_every_thread() {
             assert!(applies_to_all || !expected.contains(part), "{part}: {threads:?}");
         }
         server.stop();
-    }
+    });
 }
 
 #[test]
 fn fault_40_certificates_and_logs_are_replaced_inside_sandbox() {
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let directory = site();
         let at = |name: &str| directory.path().join(name);
         let site = at("site");
@@ -335,7 +335,7 @@ fn fault_40_certificates_and_logs_are_replaced_inside_sandbox() {
         assert_site_is_served(&site, || connect_tls(&second, &address));
         wait_until(|| lines(&log).contains("/large.bin"));
         server.stop();
-    }
+    });
 }
 
 #[test]

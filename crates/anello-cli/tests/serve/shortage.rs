@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Output};
 
-use anello_test::{driver_flags, wait_until};
+use anello_test::{on_each_driver_flag, wait_until};
 
 use crate::served::{BODY, Served, connect, document_root, get, request};
 
@@ -63,7 +63,7 @@ fn get_with_retry(address: &str, path: &str) -> String {
 #[test]
 fn fault_21_files_are_served_despite_idle_clients_exhausting_descriptors() {
     let flag_sets: [&[&str]; 3] = [&[], &["--max-connections", "1000"], &["--metrics-addr", "127.0.0.1:0"]];
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         for flags in flag_sets {
             let document_root = document_root();
             for name in ["large", "other", "third"] {
@@ -92,13 +92,13 @@ fn fault_21_files_are_served_despite_idle_clients_exhausting_descriptors() {
             let log_text = fs::read_to_string(log.path()).expect("UTF-8");
             assert!(log_text.lines().count() <= 2, "{driver}: {log_text}");
         }
-    }
+    });
 }
 
 /// A lasting shortage of descriptors is logged at a limited rate by each of the two workers.
 #[test]
 fn fault_04_lasting_shortage_is_logged_once_in_ten_seconds() {
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let document_root = document_root();
         let log = tempfile::NamedTempFile::new().expect("temporary file");
         // Clients with an incomplete request are not evicted.
@@ -126,7 +126,7 @@ fn fault_04_lasting_shortage_is_logged_once_in_ten_seconds() {
             (1..=2).contains(&log_text.matches("file descriptors exhausted").count()),
             "{driver}: {log_text}"
         );
-    }
+    });
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn check_reports_insufficient_open_file_limit() {
 /// If descriptors run out while a worker starts, the server reports an error and exits instead of serving without it.
 #[test]
 fn worker_that_fails_at_startup_stops_the_server() {
-    for driver in driver_flags() {
+    on_each_driver_flag(|driver| {
         let document_root = document_root();
         let mut log_text = String::new();
         // The lowest of these limits are already reached by the main thread, the highest by a worker.
@@ -180,5 +180,5 @@ fn worker_that_fails_at_startup_stops_the_server() {
             log_text.push_str(&stderr);
         }
         assert!(log_text.contains("worker failed"), "{driver}: {log_text}");
-    }
+    });
 }

@@ -31,7 +31,7 @@ fn serial_server(serve: impl Fn(&mut TcpStream) -> bool + Send + 'static) -> Soc
                     Err(error) => error.kind() == ErrorKind::WouldBlock,
                 }
             });
-            thread::sleep(Duration::from_micros(100));
+            thread::sleep(Duration::from_millis(1));
         }
     });
     address

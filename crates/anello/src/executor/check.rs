@@ -13,12 +13,12 @@ impl Shared {
         self.inbox.mailbox.check_awake();
         assert!(self.tasks.running.get().is_none(), "invariant 12: a task is running between two turns");
         let turns = self.tasks.counters.polls.get();
-        if is_check_due(self.time.wheel.borrow().len(), turns) {
+        if is_check_due(self.time.wheel.borrow().len(), turns, self.is_simulated()) {
             self.time.wheel.borrow_mut().check();
         }
         let tasks = self.tasks.table.borrow();
         let ready = self.tasks.ready.borrow();
-        if !is_check_due(tasks.len().max(ready.len()), turns) {
+        if !is_check_due(tasks.len().max(ready.len()), turns, self.is_simulated()) {
             return;
         }
         tasks.check();

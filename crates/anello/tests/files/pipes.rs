@@ -14,13 +14,11 @@ use anello::net::pipe::{OpenOptions, Receiver, Sender, pipe};
 use anello::net::raw_os_error;
 use anello::{DriverKind, Runtime, spawn, yield_now};
 
-use crate::common::{TURNS, command_for, on_both_drivers, on_each, on_every_driver, simulated_drivers};
+use crate::common::{
+    TURNS, command_for, on_both_drivers, on_each, on_every_driver, pattern, simulated_drivers,
+};
 
 const LARGE: usize = 1 << 20;
-
-fn pattern(length: usize) -> Vec<u8> {
-    (0..length).map(|index| (index * 31 + index / 251) as u8).collect()
-}
 
 async fn stays_pending<F: Future>(mut future: Pin<&mut F>) -> bool {
     for _ in 0..TURNS {
@@ -38,10 +36,10 @@ fn pipe_transfers_more_than_its_capacity_and_eof() {
     on_every_driver(|setup| {
         setup.run(async {
             let (sender, receiver) = pipe().unwrap();
-            let writer = spawn(async move { sender.write_all(&pattern(LARGE)).await });
+            let writer = spawn(async move { sender.write_all(&pattern(1, LARGE)).await });
             let mut received = b"kept".to_vec();
             assert_eq!(receiver.read_to_end(&mut received).await.unwrap(), LARGE);
-            assert!(received[4..] == pattern(LARGE));
+            assert!(received[4..] == pattern(1, LARGE));
             writer.await.unwrap().unwrap();
             assert_eq!(receiver.read(&mut [0; 4]).await.unwrap(), 0);
             assert_eq!(receiver.read_exact(&mut [0; 4]).await.unwrap_err().kind(), ErrorKind::UnexpectedEof);
@@ -55,7 +53,7 @@ fn pipe_without_reader_is_broken() {
         setup.run(async {
             let (sender, receiver) = pipe().unwrap();
             let waiting = spawn(async move {
-                let error = sender.write_all(&pattern(LARGE)).await.unwrap_err();
+                let error = sender.write_all(&pattern(1, LARGE)).await.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::BrokenPipe);
                 sender.writable().await.unwrap();
                 sender
@@ -136,7 +134,7 @@ fn several_readers_and_writers_share_a_pipe() {
             let writers: Vec<_> = (0..3)
                 .map(|_| {
                     let sender = Rc::clone(&sender);
-                    spawn(async move { sender.write_all(&pattern(LARGE)).await.unwrap() })
+                    spawn(async move { sender.write_all(&pattern(1, LARGE)).await.unwrap() })
                 })
                 .collect();
             drop(sender);
@@ -238,13 +236,13 @@ fn pipes_implement_the_traits_of_tokio_and_futures() {
         setup.run(async {
             let (mut sender, mut receiver) = pipe().unwrap();
             let writer = spawn(async move {
-                tokio::io::AsyncWriteExt::write_all(&mut sender, &pattern(LARGE)).await.unwrap();
+                tokio::io::AsyncWriteExt::write_all(&mut sender, &pattern(1, LARGE)).await.unwrap();
                 futures_util::AsyncWriteExt::write_all(&mut sender, b"end").await.unwrap();
                 futures_util::AsyncWriteExt::close(&mut sender).await.unwrap();
             });
             let mut received = vec![0; LARGE];
             tokio::io::AsyncReadExt::read_exact(&mut receiver, &mut received).await.unwrap();
-            assert!(received == pattern(LARGE));
+            assert!(received == pattern(1, LARGE));
             let mut end = Vec::new();
             futures_util::AsyncReadExt::read_to_end(&mut receiver, &mut end).await.unwrap();
             assert_eq!(end, b"end");
@@ -304,7 +302,7 @@ fn copied(output: &[u8]) -> &[u8] {
 
 fn input() -> Vec<u8> {
     // No angle brackets, which delimit the copy.
-    pattern(LARGE).into_iter().map(|byte| b'a' + byte % 26).collect()
+    pattern(1, LARGE).into_iter().map(|byte| b'a' + byte % 26).collect()
 }
 
 #[test]

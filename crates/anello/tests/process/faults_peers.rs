@@ -292,43 +292,45 @@ fn fault_20_small_messages_do_not_hold_large_buffers() {
 
 #[test]
 fn fault_21_idle_flood() {
-    let limit = raise_open_files();
-    let count = 15_000.min(limit.saturating_sub(1000));
-    eprintln!("{count} idle connections (as many as the open-file limit allows)");
-    on_both_drivers(move |setup| {
-        let mut server = Server::start(setup, None);
-        let connect = |number: usize| {
-            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-            let source = Ipv4Addr::new(127, 0, 0, 2 + (number % 8) as u8);
-            socket.bind(&SocketAddr::from((source, 0)).into()).unwrap();
-            socket.connect(&server.address.into()).unwrap();
-            StdStream::from(socket)
-        };
-        let before = {
-            let mut first = connect(0);
-            first.write_all(b"?").unwrap();
-            first.read_exact(&mut [0]).unwrap();
-            first
-        };
-        let mut idle = vec![before];
-        idle.extend((1..100).map(connect));
-        let connect_rest = |idle: &mut Vec<StdStream>| idle.extend((100..count).map(connect));
-        let start = server_usage(&server);
-        connect_rest(&mut idle);
-        let report = server.wait_until(|report| report.sockets > count as u64);
-        let each = report.usage.resident_bytes.saturating_sub(start) / count;
-        eprintln!("{}: {each} bytes per idle connection", setup.name);
-        assert_grown_less(setup.name, each, 2048);
-        // The idle connections still work.
-        for stream in idle.iter_mut().step_by(500) {
-            stream.write_all(b"!").unwrap();
-            let mut response = [0];
-            stream.read_exact(&mut response).unwrap();
-            assert_eq!(&response, b"!");
-        }
-        drop(idle);
-        server.wait_until(|report| report.sockets == 1);
-        server.stop();
+    in_own_process(|| {
+        let limit = raise_open_files();
+        let count = 15_000.min(limit.saturating_sub(1000));
+        eprintln!("{count} idle connections (as many as the open-file limit allows)");
+        on_both_drivers(move |setup| {
+            let mut server = Server::start(setup, None);
+            let connect = |number: usize| {
+                let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+                let source = Ipv4Addr::new(127, 0, 0, 2 + (number % 8) as u8);
+                socket.bind(&SocketAddr::from((source, 0)).into()).unwrap();
+                socket.connect(&server.address.into()).unwrap();
+                StdStream::from(socket)
+            };
+            let before = {
+                let mut first = connect(0);
+                first.write_all(b"?").unwrap();
+                first.read_exact(&mut [0]).unwrap();
+                first
+            };
+            let mut idle = vec![before];
+            idle.extend((1..100).map(connect));
+            let connect_rest = |idle: &mut Vec<StdStream>| idle.extend((100..count).map(connect));
+            let start = server_usage(&server);
+            connect_rest(&mut idle);
+            let report = server.wait_until(|report| report.sockets > count as u64);
+            let each = report.usage.resident_bytes.saturating_sub(start) / count;
+            eprintln!("{}: {each} bytes per idle connection", setup.name);
+            assert_grown_less(setup.name, each, 2048);
+            // The idle connections still work.
+            for stream in idle.iter_mut().step_by(500) {
+                stream.write_all(b"!").unwrap();
+                let mut response = [0];
+                stream.read_exact(&mut response).unwrap();
+                assert_eq!(&response, b"!");
+            }
+            drop(idle);
+            server.wait_until(|report| report.sockets == 1);
+            server.stop();
+        });
     });
 }
 

@@ -37,9 +37,9 @@ pub fn site() -> TempDir {
     directory
 }
 
-/// Returns bytes that do not repeat with a short period, so that a wrong offset is detected.
+/// Returns the content of a file of that length.
 pub fn pattern(length: usize) -> Vec<u8> {
-    (0..length).map(|index| (index * 7 + index / 251) as u8).collect()
+    anello_test::pattern(1, length)
 }
 
 pub fn start(root: &Path, options: FileOptions) -> SocketAddr {

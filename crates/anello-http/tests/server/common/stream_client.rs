@@ -74,6 +74,11 @@ impl ByteStreamClient {
             let bytes = self.receive().await;
             assert!(!bytes.is_empty(), "EOF after {} of {expected_bytes} bytes", progress.get());
             sleep(Duration::from_secs(1) * bytes.len() as u32 / BYTES_PER_SECOND as u32).await;
+            // Without optimization, comparing whole slices is much faster than counting bytes.
+            if bytes == vec![b'#'; bytes.len()] {
+                progress.set(progress.get() + bytes.len());
+                continue;
+            }
             progress.set(progress.get() + bytes.iter().filter(|byte| **byte == b'#').count());
             rest.extend(bytes.into_iter().filter(|byte| *byte != b'#'));
         }

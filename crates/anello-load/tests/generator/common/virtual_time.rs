@@ -9,16 +9,14 @@ use std::time::Duration;
 use anello::net::{TcpListener, TcpStream};
 use anello::spawn;
 use anello_load::{LoadConfig, Session, Slice};
-use anello_test::{each_available, simulated_drivers};
+use anello_test::{on_each_borrowing, simulated_drivers};
 
 /// More than the system calls of one request take, and than a timer is late.
 pub const TOLERANCE: Duration = Duration::from_micros(100);
 
 /// Runs a test on each simulated kernel.
-pub fn for_each_simulated_kernel<F: Future<Output = ()>>(test: impl Fn() -> F) {
-    for setup in each_available(simulated_drivers()) {
-        setup.run(test());
-    }
+pub fn for_each_simulated_kernel<F: Future<Output = ()>>(test: impl Fn() -> F + Sync) {
+    on_each_borrowing(simulated_drivers(), |setup| setup.run(test()));
 }
 
 /// Starts a server on this runtime that calls `serve` for every connection, in the order of the connections.

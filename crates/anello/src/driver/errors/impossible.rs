@@ -12,16 +12,24 @@ pub(in crate::driver) fn report_impossible(message: &'static str) {
     log(|| tracing::error!("{message} (please report this fault)"));
 }
 
-/// Tables with more entries than this are checked only every [`CHECK_INTERVAL`] turns.
+/// Tables with more entries than this are not checked after every turn.
 #[cfg(debug_assertions)]
-const MAX_CHECKED_ENTRIES: usize = 16;
+const MAX_CHECKED_ENTRIES: u64 = 16;
+
+/// After this number of turns of a real kernel, small tables are not checked after every turn either.
+#[cfg(debug_assertions)]
+const MAX_CHECKED_TURNS: u64 = 1000;
 
 #[cfg(debug_assertions)]
-const CHECK_INTERVAL: u64 = 64;
+const MIN_CHECK_INTERVAL: u64 = 64;
 
-/// Returns `true` if tables with this number of entries are to be checked in this turn. A check visits every entry, so
-/// that a turn with thousands of entries would take many times as long.
+/// Returns `true` if tables with this number of entries are to be checked in this turn. A check visits every entry, so its
+/// interval grows with their number.
 #[cfg(debug_assertions)]
-pub(crate) fn is_check_due(entries: usize, turns: u64) -> bool {
-    entries <= MAX_CHECKED_ENTRIES || turns.is_multiple_of(CHECK_INTERVAL)
+pub(crate) fn is_check_due(entries: usize, turns: u64, is_simulated: bool) -> bool {
+    let entries = entries as u64;
+    if entries <= MAX_CHECKED_ENTRIES && (is_simulated || turns < MAX_CHECKED_TURNS) {
+        return true;
+    }
+    turns.is_multiple_of(MIN_CHECK_INTERVAL.max(entries / MAX_CHECKED_ENTRIES))
 }

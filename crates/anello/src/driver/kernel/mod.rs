@@ -18,6 +18,7 @@ pub(crate) type Socket<K> = <<K as Kernel>::Sockets as Sockets>::Socket;
 
 pub(crate) trait Kernel: Sized {
     type Sockets: Sockets;
+    const IS_SIMULATED: bool = false;
 
     fn sockets(&self) -> &Self::Sockets;
     fn sockets_mut(&mut self) -> &mut Self::Sockets;

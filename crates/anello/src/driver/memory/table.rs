@@ -416,6 +416,9 @@ mod tests {
     }
 
     proptest! {
+        // A case inserts and removes thousands of entries.
+        #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
+
         /// Compares tables of several pages with a map.
         #[test]
         fn table_behaves_like_a_map(removals in proptest::collection::vec((0..400usize, 0..400usize), 0..40)) {

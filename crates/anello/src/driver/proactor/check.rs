@@ -35,7 +35,7 @@ impl<K: CompletionKernel> Proactor<K> {
             + self.sources.len()
             + self.zero_copy_sends.len()
             + self.files.len();
-        if is_check_due(entries, self.metrics.turns) {
+        if is_check_due(entries, self.metrics.turns, K::IS_SIMULATED) {
             self.check();
         }
     }
@@ -64,7 +64,7 @@ impl<K: CompletionKernel> Proactor<K> {
         assert!(leased >= received_chunks, "invariant 5: {received_chunks} of {leased} chunks are queued");
         let in_flight = self.kernel.in_flight();
         if let Some(ring) = &self.pools.ring
-            && is_check_due(ring.len() as usize, self.metrics.turns)
+            && is_check_due(ring.len() as usize, self.metrics.turns, K::IS_SIMULATED)
         {
             ring.check(in_flight.as_ref().and_then(|_| self.kernel.receive_ring_head()));
         }
@@ -194,18 +194,16 @@ impl<K: CompletionKernel> Proactor<K> {
     /// Returns the operations that are in flight according to the tables.
     fn expected(&self) -> Vec<Expected> {
         let mut expected = Vec::new();
-        for key in self.streams.keys() {
-            if let Some(stream) = self.streams.get(key) {
-                expected.extend(self.expected_of_stream(key, stream));
-            }
+        for (key, stream) in self.streams.iter() {
+            let operations = self.expected_of_stream(key, stream);
+            operations.into_iter().for_each(|operation| expected.extend(operation));
         }
-        for key in self.listeners.keys() {
-            if let Some(listener) = self.listeners.get(key).filter(|listener| listener.armed) {
+        for (key, listener) in self.listeners.iter() {
+            if listener.armed {
                 expected.push(Expected::new(Token::new(Kind::Accept, key), !listener.in_doubt));
             }
         }
-        for key in self.sources.keys() {
-            let Some(source) = self.sources.get(key) else { continue };
+        for (key, source) in self.sources.iter() {
             for direction in Direction::ALL {
                 let poll = source.polls[direction as usize];
                 if poll != SourcePoll::Idle {
@@ -217,11 +215,7 @@ impl<K: CompletionKernel> Proactor<K> {
         expected
     }
 
-    fn expected_of_stream(
-        &self,
-        key: Key,
-        stream: &Stream<Socket<K>>,
-    ) -> impl Iterator<Item = Expected> + use<K> {
+    fn expected_of_stream(&self, key: Key, stream: &Stream<Socket<K>>) -> [Option<Expected>; 4] {
         let of = |kind, is_certain| Some(Expected::new(Token::new(kind, key), is_certain));
         let receiving = match stream.receiving {
             Receiving::Idle => None,
@@ -251,7 +245,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let data = stream.sends.queue.pending().map(<[u8]>::as_ptr);
         let is_poll = matches!(stream.sending, Sending::Polling | Sending::PollInDoubt);
         let sending = sending.map(|expected| Expected { data: data.filter(|_| !is_poll), ..expected });
-        [receiving, hangup_poll, connect, sending].into_iter().flatten()
+        [receiving, hangup_poll, connect, sending]
     }
 }
 

@@ -10,7 +10,8 @@ use crate::driver::stream::direct_read::ReadState;
 
 impl<K: ReadinessKernel> Reactor<K> {
     pub(super) fn check_sometimes(&self) {
-        if is_check_due(self.streams.len() + self.listeners.len() + self.sources.len(), self.metrics.turns) {
+        let entries = self.streams.len() + self.listeners.len() + self.sources.len();
+        if is_check_due(entries, self.metrics.turns, K::IS_SIMULATED) {
             self.check();
         }
     }

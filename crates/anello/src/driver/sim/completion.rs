@@ -429,6 +429,7 @@ impl SimCompletion {
 
 impl Kernel for SimCompletion {
     type Sockets = SimNetwork;
+    const IS_SIMULATED: bool = true;
 
     fn next_event_ns(&self) -> Option<u64> {
         let is_busy = !self.submissions.is_empty() || self.ends_wait();

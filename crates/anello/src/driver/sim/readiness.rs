@@ -160,6 +160,7 @@ impl Watch {
 
 impl Kernel for SimReadiness {
     type Sockets = SimNetwork;
+    const IS_SIMULATED: bool = true;
 
     fn next_event_ns(&self) -> Option<u64> {
         if self.edges.is_empty() { self.next_due_ns() } else { Some(0) }

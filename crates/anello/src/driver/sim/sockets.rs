@@ -265,7 +265,8 @@ impl Sockets for SimNetwork {
     }
 
     fn send_slices(&mut self, socket: &SimSocket, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let data: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        let mut data = Vec::new();
+        slices.iter().for_each(|slice| data.extend_from_slice(slice));
         self.send(socket, &data)
     }
 

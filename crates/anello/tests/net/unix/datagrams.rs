@@ -13,14 +13,14 @@ use anello::io::Interest;
 use anello::net::{UnixDatagram, raw_os_error};
 use anello::{spawn, yield_now};
 
-use super::socket_path::SocketPath;
+use super::socket_path::{SocketPath, unique};
 use crate::common::{
     Rng, TURNS, both_drivers, join, on_each, on_every_driver, on_every_driver_and_sim, pattern, poll_at_most,
     simulated_drivers,
 };
 
 fn abstract_name(name: &str) -> SocketAddr {
-    SocketAddr::from_abstract_name(format!("anello-{}-{name}", std::process::id())).unwrap()
+    SocketAddr::from_abstract_name(unique(name)).unwrap()
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn sender_to_address_waits_while_queue_is_full() {
     // More datagrams than a queue holds (net.unix.max_dgram_qlen).
     let queue: u32 = fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen").unwrap().trim().parse().unwrap();
     on_each(both_drivers().into_iter().chain(simulated_drivers()).collect(), move |setup| {
-        let name = abstract_name(&format!("full-{}", setup.name));
+        let name = abstract_name("full");
         let count = 2 * queue.min(1000) + 5;
         setup.run(async {
             let receiver = UnixDatagram::bind_addr(&name).unwrap();
@@ -155,7 +155,7 @@ fn sender_to_address_waits_while_queue_is_full() {
 #[test]
 fn descriptors_are_passed_with_datagrams() {
     on_every_driver_and_sim(|setup| {
-        let name = abstract_name(&format!("fds-{}", setup.name));
+        let name = abstract_name("fds");
         setup.run(async {
             let (one, other) = UnixDatagram::pair().unwrap();
             let (mut reader, writer) = std::io::pipe().unwrap();
@@ -190,7 +190,7 @@ fn descriptors_are_passed_with_datagrams() {
             assert!(server.passcred().unwrap());
             let info = server.recv_with_fds(&mut buffer, &mut received).await.unwrap();
             assert_eq!((info.bytes, received.len()), (9, 1));
-            let client = UnixDatagram::bind_addr(&abstract_name(&format!("from-{}", setup.name))).unwrap();
+            let client = UnixDatagram::bind_addr(&abstract_name("from")).unwrap();
             client.send_to_addr(b"with credentials", &name).await.unwrap();
             let info = server.recv_with_fds(&mut buffer, &mut received).await.unwrap();
             let address = client.local_addr().unwrap();
@@ -241,7 +241,7 @@ fn closed_peer_is_reported() {
 #[test]
 fn waiting_send_ends_with_shutdown_or_new_peer() {
     on_every_driver_and_sim(|setup| {
-        let names = ["old", "new"].map(|peer| abstract_name(&format!("{peer}-{}", setup.name)));
+        let names = ["old", "new"].map(abstract_name);
         setup.run(async {
             let (one, _other) = UnixDatagram::pair().unwrap();
             while one.try_send(b"x").is_ok() {}

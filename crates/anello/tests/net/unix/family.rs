@@ -5,18 +5,16 @@
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use anello::net::UnixListener;
 pub use anello::net::UnixStream as Stream;
 
+use super::socket_path::unique;
 pub use crate::common::on_every_driver_and_sim as on_every_setup;
 
 /// Returns an address that no other test uses: an abstract name, which leaves no file behind.
 pub fn any_address() -> SocketAddr {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    SocketAddr::from_abstract_name(format!("anello-test-{}-{number}", std::process::id())).unwrap()
+    SocketAddr::from_abstract_name(unique("test")).unwrap()
 }
 
 pub fn listen() -> io::Result<UnixListener> {

@@ -2,13 +2,21 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Returns a name that no other test or set-up uses.
+pub fn unique(name: &str) -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    format!("anello-{}-{name}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
+}
 
 /// Path in the temporary directory. The file is removed on drop.
 pub struct SocketPath(pub PathBuf);
 
 impl SocketPath {
     pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("anello-{}-{name}.sock", std::process::id()));
+        let path = std::env::temp_dir().join(unique(name));
+        // An earlier process with the same id can have left it.
         fs::remove_file(&path).ok();
         Self(path)
     }

@@ -21,7 +21,7 @@ use super::socket_path::SocketPath;
 use crate::common::usage::usage;
 use crate::common::{
     Flag, Rng, assert_same_bytes, in_own_process, on_both_drivers, on_each, on_every_driver, pattern,
-    poll_at_most, simulated_drivers,
+    poll_at_most, short_or_long, simulated_drivers,
 };
 
 const MEGABYTE: usize = 1 << 20;
@@ -257,7 +257,7 @@ fn descriptors_are_not_leaked() {
             let runtime = setup.runtime();
             runtime.block_on(open_and_close_connections(1, 200));
             let before = usage();
-            runtime.block_on(open_and_close_connections(2, 2000));
+            runtime.block_on(open_and_close_connections(2, short_or_long(500, 2000)));
             assert_eq!(usage().descriptors, before.descriptors, "{}", setup.name);
         });
     });

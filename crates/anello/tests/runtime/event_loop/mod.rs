@@ -22,7 +22,7 @@ use anello::event_loop::{
 use anello::sim::{SimFaults, SimModel, SimOptions};
 
 use crate::common::event_loops::{open, wait};
-use crate::common::{Setup, on_every_driver, on_every_driver_and_sim};
+use crate::common::{Setup, on_every_driver, on_every_driver_and_sim, pattern};
 
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
@@ -52,10 +52,6 @@ fn pair(event_loop: &mut EventLoop) -> (StreamId, StreamId) {
     wait(event_loop, |event_loop| event_loop.poll_connect(client)).unwrap();
     event_loop.close_listener(listener);
     (client, server)
-}
-
-fn pattern(length: usize) -> Vec<u8> {
-    (0..length).map(|index| (index * 31 + index / 251) as u8).collect()
 }
 
 #[derive(Default)]
@@ -93,7 +89,7 @@ fn advance(event_loop: &mut EventLoop, stream: StreamId, message: &[u8], progres
 
 fn exchange(event_loop: &mut EventLoop, bytes: usize) {
     let (client, server) = pair(event_loop);
-    let (message, mut near, mut far) = (pattern(bytes), Progress::default(), Progress::default());
+    let (message, mut near, mut far) = (pattern(1, bytes), Progress::default(), Progress::default());
     advance(event_loop, client, &message, &mut near);
     advance(event_loop, server, &message, &mut far);
     let mut events = Events::with_capacity(64);
@@ -298,7 +294,7 @@ fn deadline_cancels_waiting_operation_only() {
 #[test]
 fn bytes_sent_while_connecting_arrive() {
     on_every_driver_and_sim(|setup| {
-        let message = pattern(20_000);
+        let message = pattern(1, 20_000);
         for call in 0..3 {
             let mut event_loop = open(setup);
             let (listener, address) = listen(&mut event_loop);
@@ -561,10 +557,10 @@ fn shut_down_sends_accepted_bytes_and_closes_everything() {
             far.read_to_end(&mut received).unwrap();
             received
         });
-        let mut outgoing = Some(SendBuf::from(pattern(60_000)));
+        let mut outgoing = Some(SendBuf::from(pattern(1, 60_000)));
         assert!(event_loop.send(stream, &mut outgoing).map(Result::unwrap).is_ready());
         event_loop.shutdown(Duration::from_secs(10)).unwrap();
-        assert!(reader.join().unwrap() == pattern(60_000)[..]);
+        assert!(reader.join().unwrap() == pattern(1, 60_000)[..]);
     });
 }
 
