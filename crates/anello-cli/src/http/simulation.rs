@@ -340,7 +340,7 @@ fn drain_under_load_loses_no_response() {
         }
         let control = sim.control();
         sim.client("operator", async move {
-            for round in 1..=5 {
+            for round in 1..=short_or_long(2, 5) {
                 sleep(Duration::from_millis(control.random() % 10_000)).await;
                 last_signal.set(Some(Instant::now()));
                 state.terminate();

@@ -255,7 +255,7 @@ fn interrupted_run_is_resumed() {
         connections = [1, 3]
         contenders = ["anello epoll", "bare epoll"]
         reference = "bare epoll"
-        passes = 10
+        passes = 5
         rounds = 3
         slice = "10ms"
         warm_up = "1ms"
@@ -264,18 +264,18 @@ fn interrupted_run_is_resumed() {
     let command = lab(&["--scenario", scenario.to_str().unwrap(), "--out", out]);
     let json = interrupt_after_first_cell(command, Path::new(out));
     let partial = read(&json);
-    // The complete run consists of 10 passes with 2 cells each.
-    assert!(partial.interrupted && !partial.completed.is_empty() && partial.completed.len() < 20);
+    // The complete run consists of 5 passes with 2 cells each.
+    assert!(partial.interrupted && !partial.completed.is_empty() && partial.completed.len() < 10);
     let Output { status, stderr, .. } =
         lab(&["--resume", json.to_str().unwrap(), "--out", out]).output().unwrap();
     assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
     let complete = read(&json);
     assert!(!complete.interrupted);
-    assert_eq!((complete.completed.len(), complete.started_unix_s), (20, partial.started_unix_s));
+    assert_eq!((complete.completed.len(), complete.started_unix_s), (10, partial.started_unix_s));
     assert_eq!(complete.checks.len(), 2 * 3);
     assert!(complete.checks.iter().all(|check| check.passed), "{:?}", complete.checks);
     assert_eq!(complete.plan.scenario.text, text);
-    assert!(complete.slices.len() >= 20 * 3 * 3);
+    assert!(complete.slices.len() >= 10 * 3 * 3);
     let other = ["--resume", json.to_str().unwrap(), "--contender", "x=/bin/true"];
     let Output { status, stderr, .. } = lab(&other).output().unwrap();
     assert_eq!(status.code(), Some(1));
@@ -302,7 +302,7 @@ fn resumed_disk_run_uses_same_file() {
             {{ name = "other", command = "{worker} threads" }},
         ]
         reference = "one"
-        passes = 10
+        passes = 5
         rounds = 3
         slice = "10ms"
         warm_up = "1ms"
@@ -312,7 +312,7 @@ fn resumed_disk_run_uses_same_file() {
     let command = lab(&["--scenario", scenario.to_str().unwrap(), "--out", out]);
     let json = interrupt_after_first_cell(command, Path::new(out));
     let partial = read(&json);
-    assert!(partial.interrupted && partial.completed.len() < 20);
+    assert!(partial.interrupted && partial.completed.len() < 10);
     let file = partial.plan.disk_file.clone().expect("the plan contains the file");
     // The commands in the report contain the file name without its directory.
     let name = Path::new(&file).file_name().unwrap().to_str().unwrap();
@@ -329,7 +329,7 @@ fn resumed_disk_run_uses_same_file() {
     let resumed = lab(&["--resume", json.to_str().unwrap(), "--out", out]).output().unwrap();
     assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
     let complete = read(&json);
-    assert_eq!((complete.interrupted, complete.completed.len()), (false, 20));
+    assert_eq!((complete.interrupted, complete.completed.len()), (false, 10));
     assert_eq!(complete.plan.disk_file, Some(file.clone()));
     assert!(complete.failures.is_empty(), "{:?}", complete.failures);
     assert!(!Path::new(&file).exists(), "the lab also removes a file left by a crashed lab");

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
-use anello_test::{driver_flags, hang_timeout, on_each_driver_flag, wait_until};
+use anello_test::{driver_flags, hang_timeout, wait_until};
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 
@@ -203,7 +203,7 @@ fn fault_38_handover_transfers_all_sockets_and_socket_files() {
 fn fault_38_failed_successor_leaves_server_running() {
     let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
     let handover = test_directory.path().join("handover");
-    on_each_driver_flag(|driver| {
+    driver_flags().for_each(|driver| {
         let server = start(files.path(), "127.0.0.1:0", &handover, &["--driver", driver, "--cores", "0,0"]);
         let address = server.ready_value("addr").to_owned();
         let load = Load::start(&address, 4);
@@ -414,7 +414,7 @@ fn fault_38_successor_serves_sockets_of_dead_server() {
 #[test]
 fn fault_39_queued_connections_are_served_at_shutdown() {
     let files = document_root();
-    on_each_driver_flag(|driver| {
+    driver_flags().for_each(|driver| {
         for cores in ["0", "0,0"] {
             eprintln!("{driver}, cores {cores}");
             let arguments =
@@ -514,7 +514,7 @@ fn ready_line_contains_sockets_and_distribution() {
 #[test]
 fn transferred_connections_are_served() {
     let files = document_root();
-    on_each_driver_flag(|driver| {
+    driver_flags().for_each(|driver| {
         let sockets = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("bind port"));
         let address = sockets[0].local_addr().expect("local address").to_string();
         let server =
@@ -584,7 +584,7 @@ fn passed_socket_named_metrics_serves_metrics_of_echo() {
 #[test]
 fn fault_38_restart_with_passed_sockets_fails_no_request() {
     let files = document_root();
-    on_each_driver_flag(|driver| {
+    driver_flags().for_each(|driver| {
         let sockets = || [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("bind port"));
         let [site, other_socket] = sockets();
         let address = site.local_addr().expect("local address").to_string();
