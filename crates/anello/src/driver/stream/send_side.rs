@@ -212,7 +212,11 @@ impl SendSide {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::{AsFd, OwnedFd};
+
     use super::*;
+    use crate::driver::sockets::OsSockets;
+    use crate::driver::stream::send_queue::{Queued, SendBuf};
 
     #[test]
     fn failed_send_fails_the_stream_unless_it_would_block() {
@@ -251,5 +255,107 @@ mod tests {
             let sends = SendSide { write_side, ..SendSide::default() };
             assert_eq!(sends.check_open().is_ok(), is_open);
         }
+    }
+
+    /// Returns a connected Unix stream and its peer.
+    fn pair() -> (OsSockets, OwnedFd, OwnedFd) {
+        let mut sockets = OsSockets::new(true);
+        let (near, far) = sockets.pair_unix().unwrap();
+        (sockets, near, far)
+    }
+
+    fn queued(bytes: usize) -> SendSide {
+        let mut sends = SendSide::default();
+        sends.queue.push(Queued(SendBuf::Vec(vec![0; bytes])));
+        sends
+    }
+
+    #[test]
+    fn eof_is_an_error_only_if_a_send_has_taken_the_error_of_the_connection() {
+        let (sockets, open, _peer) = pair();
+        let (_, broken, peer) = pair();
+        drop(peer);
+        for (errno, bytes, may_have_lost_error, socket, expected) in [
+            (0, 0, true, &broken, None),
+            (0, 1, true, &broken, Some(libc::ECONNRESET)),
+            (0, 1, true, &open, None),
+            (0, 1, false, &broken, None),
+            (libc::ETIMEDOUT, 0, false, &broken, Some(libc::ETIMEDOUT)),
+            (libc::EPIPE, 0, false, &broken, None),
+            (libc::EPIPE, 0, true, &broken, Some(libc::ECONNRESET)),
+        ] {
+            let queue = if bytes > 0 { queued(bytes).queue } else { SendQueue::default() };
+            let error = NonZero::new(errno);
+            let sends = SendSide { may_have_lost_error, error, queue, ..SendSide::default() };
+            let eof = sends.check_eof(&sockets, socket).err().and_then(|error| error.raw_os_error());
+            assert_eq!(eof, expected, "{errno} {bytes} {may_have_lost_error}");
+        }
+    }
+
+    #[test]
+    fn only_a_broken_connection_fails_a_stream_that_sends_descriptors() {
+        let (mut sockets, near, far) = pair();
+        let (mut sends, mut metrics) = (SendSide::default(), DriverMetrics::default());
+        let mut send = |sends: &mut SendSide, data: &[u8], count| {
+            sends.send_with_fds(&mut sockets, &near, data, &vec![near.as_fd(); count], &mut metrics)
+        };
+        assert_eq!(send(&mut sends, b"abc", 1).unwrap(), Some(3));
+        assert!(send(&mut sends, b"abc", 1000).is_err() && sends.check().is_ok());
+        let data = vec![0; 1 << 16];
+        let (mut complete, mut short) = (1, 0);
+        while let Some(count) = send(&mut sends, &data, 0).unwrap() {
+            if count == data.len() { complete += 1 } else { short += 1 }
+        }
+        assert!(sends.check().is_ok());
+        drop(far);
+        let error = send(&mut sends, b"abc", 1).unwrap_err();
+        assert_eq!(error.raw_os_error(), sends.error.map(NonZero::get));
+        assert!(sends.check().is_err());
+        assert_eq!((metrics.sends, metrics.short_sends), (complete, short));
+    }
+
+    #[test]
+    fn only_a_broken_connection_fails_a_stream_that_sends_a_file() {
+        let (mut sockets, near, far) = pair();
+        let (mut sends, mut metrics) = (SendSide::default(), DriverMetrics::default());
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let directory = std::fs::File::open("/").unwrap();
+        let mut send = |sends: &mut SendSide, file: &std::fs::File| {
+            let range = FileRange { file: file.as_fd(), offset: 0, length: 1 << 16 };
+            sends.send_file(&mut sockets, &near, Family::Unix, range, &mut metrics)
+        };
+        assert!(send(&mut sends, &directory).is_err() && sends.check().is_ok());
+        let mut sent = 0;
+        while let Some(count) = send(&mut sends, &file).unwrap() {
+            sent += count as u64;
+        }
+        assert!(sends.check().is_ok());
+        drop(far);
+        assert!(send(&mut sends, &file).is_err() && sends.check().is_err());
+        assert_eq!(metrics.file_bytes, sent);
+    }
+
+    #[test]
+    fn task_is_woken_once_half_of_the_queue_is_free() {
+        for (max_queue_bytes, bytes, is_woken) in [(8, 3, true), (8, 4, false), (7, 3, true), (7, 4, false)] {
+            let mut sends = queued(bytes);
+            assert!(sends.poll_flush(Waker::noop()).is_pending());
+            sends.wake_if_room(max_queue_bytes, &mut WakeQueue::default());
+            assert_eq!(sends.waker.is_waiting(), !is_woken, "{bytes} of {max_queue_bytes}");
+        }
+    }
+
+    #[test]
+    fn shutdown_waits_for_queued_bytes() {
+        let (mut sockets, near, far) = pair();
+        let mut sends = queued(3);
+        sends.shut_down(&sockets, &near).unwrap();
+        sends.shut_down_if_queued(&sockets, &near);
+        assert_eq!(sends.write_side, WriteSide::ShutdownQueued);
+        assert!(sockets.receive(&far, &mut [0]).is_err());
+        sends.queue.mark_sent(3).unwrap();
+        sends.shut_down_if_queued(&sockets, &near);
+        assert_eq!(sends.write_side, WriteSide::ShutDown);
+        assert_eq!(sockets.receive(&far, &mut [0]).unwrap(), 0);
     }
 }
