@@ -170,7 +170,10 @@ impl DirectRead {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
+    use crate::driver::sockets::OsSockets;
 
     #[test]
     fn class_follows_read_sizes() {
@@ -185,5 +188,41 @@ mod tests {
             reads.adapt(CLASS_BYTES[0]);
             assert_eq!(reads.class, 1, "the class does not oscillate if every message fills a buffer");
         }
+    }
+
+    #[test]
+    #[cfg_attr(debug_assertions, should_panic(expected = "invariant 1"))]
+    fn receive_of_more_bytes_than_the_buffer_holds_is_an_error() {
+        assert!(DirectRead::speculative(Family::Internet).record(Ok(4), 3).is_err());
+    }
+
+    #[test]
+    fn short_read_drains_a_socket_without_message_boundaries() {
+        for (family, is_drained) in [(Family::Internet, true), (Family::Unix, false)] {
+            let mut reads = DirectRead::speculative(family);
+            assert_eq!(reads.record(Ok(3), 3).unwrap(), Some(3));
+            assert!(reads.readable, "{family:?}");
+            assert_eq!(reads.record(Ok(2), 3).unwrap(), Some(2));
+            assert_eq!(reads.readable, !is_drained, "{family:?}");
+        }
+    }
+
+    #[test]
+    fn descriptors_are_received_with_bytes_while_the_socket_is_readable() {
+        let mut sockets = OsSockets::new(true);
+        let (near, far) = sockets.pair_unix().unwrap();
+        sockets.send_with_fds(&far, b"abc", &[far.as_fd(), far.as_fd()]).unwrap();
+        let (mut reads, mut metrics) = (DirectRead::speculative(Family::Unix), DriverMetrics::default());
+        let (mut buffer, mut descriptors) = ([0; 8], Vec::new());
+        let mut receive = |reads: &mut DirectRead| {
+            let sends = SendSide::default();
+            reads.receive_with_fds(&mut sockets, &near, &sends, &mut buffer, &mut descriptors, &mut metrics)
+        };
+        let unreadable = &mut DirectRead { readable: false, ..reads };
+        assert_eq!(receive(unreadable).unwrap(), None);
+        assert_eq!(receive(&mut reads).unwrap(), Some(3));
+        assert_eq!(receive(&mut reads).unwrap(), None);
+        assert!(!reads.readable);
+        assert_eq!((&buffer[..4], descriptors.len(), metrics.receives), (&b"abc\0"[..], 2, 1));
     }
 }
