@@ -687,4 +687,35 @@ mod tests {
         assert_eq!(try_start(SendBuf::Vec(vec![1; 100])), (true, false));
         assert_eq!(try_start(SendBuf::Vec(vec![1; 101])), (false, false), "too long");
     }
+
+    #[test]
+    fn buffer_is_consumed_from_its_start() {
+        let chunk = chunk_of(&Pools::new(None), 0, b"headbody");
+        for mut buffer in [chunk, Bytes::from_static(b"headbody").into(), b"headbody".to_vec().into()] {
+            buffer.advance(4);
+            assert_eq!(buffer.as_ref(), b"body");
+            assert_eq!(Bytes::from(buffer), "body");
+        }
+    }
+
+    #[test]
+    fn panic_of_an_owner_of_sent_bytes_is_caught() {
+        struct Owner;
+
+        impl AsRef<[u8]> for Owner {
+            fn as_ref(&self) -> &[u8] {
+                b"x"
+            }
+        }
+
+        impl Drop for Owner {
+            fn drop(&mut self) {
+                panic!("panic of a destructor");
+            }
+        }
+
+        let mut send_queue = SendQueue::default();
+        send_queue.push(Queued(SendBuf::Bytes(Bytes::from_owner(Owner))));
+        assert_eq!(drain(&mut send_queue, 1), b"x");
+    }
 }
