@@ -76,4 +76,14 @@ mod tests {
         });
         assert!(events.is_empty());
     }
+
+    #[test]
+    fn events_of_the_running_turn_are_work() {
+        let queue = event_queue();
+        collect_events(&mut Vec::new(), || {
+            assert!(!queue.has_work());
+            event_waker(1).wake_by_ref();
+            assert!(queue.has_work());
+        });
+    }
 }

@@ -146,3 +146,112 @@ impl WakeQueue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::ptr;
+    use std::sync::Arc;
+    use std::task::{RawWaker, Wake};
+
+    use super::*;
+
+    thread_local! {
+        /// Numbers of clones and calls of the wakers of tasks.
+        static COUNTS: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    }
+
+    static TASK_VTABLE: RawWakerVTable = RawWakerVTable::new(clone_task, wake_task, wake_task, |_| {});
+
+    fn clone_task(task: *const ()) -> RawWaker {
+        COUNTS.set((COUNTS.get().0 + 1, COUNTS.get().1));
+        RawWaker::new(task, &TASK_VTABLE)
+    }
+
+    fn wake_task(_: *const ()) {
+        COUNTS.set((COUNTS.get().0, COUNTS.get().1 + 1));
+    }
+
+    fn task_waker(task: usize) -> Waker {
+        // SAFETY: the functions of the vtable do not use the data.
+        unsafe { Waker::from_raw(RawWaker::new(ptr::without_provenance(task), &TASK_VTABLE)) }
+    }
+
+    #[test]
+    fn waker_of_a_task_is_called_immediately_and_kept() {
+        let mut wakes = WakeQueue::new(&TASK_VTABLE, || false);
+        let mut slot = WakerSlot::default();
+        slot.wake(&mut wakes);
+        assert!(!wakes.has_work() && COUNTS.get() == (0, 0), "no task waits");
+        for waits in 1..4 {
+            slot.wait(&task_waker(1));
+            slot.wake(&mut wakes);
+            slot.wake(&mut wakes);
+            assert_eq!(COUNTS.get(), (1, waits), "cloned once, called once for each wait");
+        }
+        slot.wait(&task_waker(2));
+        assert!(COUNTS.get() == (2, 3) && wakes.deferred_wakers.is_empty() && wakes.has_work());
+    }
+
+    #[test]
+    fn other_wakers_are_called_with_the_queue() {
+        for mut wakes in [WakeQueue::default(), WakeQueue::new(&TASK_VTABLE, || false)] {
+            let waker = Arc::new(PanickingDrop(false));
+            let mut slot = WakerSlot::default();
+            slot.wait(&Arc::clone(&waker).into());
+            slot.wake(&mut wakes);
+            assert_eq!((wakes.deferred_wakers.len(), Arc::strong_count(&waker)), (1, 2));
+            assert!(wakes.has_work());
+            wakes.call();
+            assert!(!wakes.has_work() && Arc::strong_count(&waker) == 1);
+        }
+    }
+
+    #[test]
+    fn only_a_waiting_task_has_a_waker_to_take() {
+        let mut slot = WakerSlot::default();
+        assert!(slot.take().is_none());
+        slot.wait(&task_waker(1));
+        assert!(slot.is_waiting() && slot.take().is_some());
+        assert!(!slot.is_waiting() && slot.take().is_none());
+        slot.wait(&task_waker(1));
+        slot.stop_waiting();
+        assert!(!slot.is_waiting() && slot.take().is_none());
+    }
+
+    struct PanickingDrop(bool);
+
+    impl Wake for PanickingDrop {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    impl Drop for PanickingDrop {
+        fn drop(&mut self) {
+            assert!(!self.0, "panic of a waker's destructor");
+        }
+    }
+
+    #[test]
+    fn panics_of_destructors_are_caught() {
+        let mut slot = WakerSlot::default();
+        slot.wait(&Arc::new(PanickingDrop(true)).into());
+        slot.wait(&Arc::new(PanickingDrop(true)).into());
+        drop(slot);
+    }
+
+    #[test]
+    fn notifications_and_wakers_are_work_until_the_call() {
+        let mut wakes = WakeQueue::default();
+        wakes.extend(Vec::new());
+        assert!(!wakes.has_work());
+        wakes.extend(vec![task_waker(1)]);
+        wakes.extend(Vec::new());
+        assert!(wakes.has_work());
+        wakes.call();
+        assert!(!wakes.has_work() && COUNTS.get().1 == 1);
+        wakes.mark_notified();
+        assert!(wakes.has_work());
+        wakes.call();
+        assert!(!wakes.has_work() && WakeQueue::new(&TASK_VTABLE, || true).has_work());
+    }
+}
