@@ -171,4 +171,20 @@ mod tests {
         let mut slots = Slots::new();
         (0..=Slots::<[u64; 32]>::MAX).for_each(|index| slots.push([index as u64; 32]));
     }
+
+    #[test]
+    fn only_full_length_vectors_of_suitable_elements_are_pages() {
+        assert!(Slots::<[u64; 32]>::is_page(16) && !Slots::<[u64; 32]>::is_page(8));
+        assert!(!Slots::<u8>::is_page(64) && !Slots::<[u64; 65]>::is_page(64));
+    }
+
+    #[test]
+    fn capacity_doubles() {
+        let mut slots = Slots::new();
+        let capacities = (0..64).map(|index| {
+            slots.push(index);
+            slots.capacity()
+        });
+        assert!(capacities.eq((1..=64_usize).map(|length| length.next_power_of_two().max(4))));
+    }
 }

@@ -373,6 +373,24 @@ mod tests {
     }
 
     #[test]
+    fn vacant_slots_of_all_pages_are_reused() {
+        // The set of pages with vacant slots has two words.
+        let (page_slots, page_count) = (Table::<usize>::PAGE_SLOTS, 66);
+        let mut table: Table<_> = Table::new();
+        let keys: Vec<_> = (0..page_count * page_slots).map(|n| table.insert(n)).collect();
+        assert!(table.values().copied().eq(0..page_count * page_slots));
+        for page in [65, 64, 1, 0] {
+            assert!(table.remove(keys[page * page_slots]).is_some());
+        }
+        for n in 0..4 {
+            table.insert(n);
+        }
+        assert_eq!(table.pages.len(), page_count);
+        #[cfg(debug_assertions)]
+        table.check();
+    }
+
+    #[test]
     fn slots_of_small_values_are_packed() {
         assert_eq!((size_of::<Slot<usize, CacheLine>>(), align_of::<Slot<usize, CacheLine>>()), (64, 64));
         assert_eq!(size_of::<Slot<std::ptr::NonNull<()>, Packed>>(), 16);
