@@ -73,3 +73,49 @@ impl Drop for WaitTicket<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Calls(AtomicUsize);
+
+    impl Wake for Calls {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn future_that_leaves_wakes_the_one_that_waits_longest() {
+        let calls: [Arc<Calls>; 3] = Default::default();
+        let counts = || calls.each_ref().map(|calls| calls.0.load(Ordering::Relaxed));
+        let wakers = calls.each_ref().map(|calls| Waker::from(Arc::clone(calls)));
+        let poll = |ticket: &mut WaitTicket<'_>, waker: usize, result: Poll<()>| {
+            assert_eq!(ticket.poll(&Context::from_waker(&wakers[waker]), || result), result);
+        };
+        let queue = WaitQueue::default();
+        let (mut first, mut second, mut third) = (queue.ticket(), queue.ticket(), queue.ticket());
+        poll(&mut first, 0, Poll::Pending);
+        poll(&mut second, 1, Poll::Pending);
+        poll(&mut third, 2, Poll::Pending);
+        poll(&mut first, 0, Poll::Pending);
+        assert_eq!(counts(), [0, 0, 0]);
+        poll(&mut second, 1, Poll::Ready(()));
+        assert_eq!(counts(), [1, 0, 0]);
+        // It has left, and its ticket has nothing to give up.
+        drop(second);
+        assert_eq!(counts(), [1, 0, 0]);
+        drop(first);
+        assert_eq!(counts(), [1, 0, 1]);
+        drop(queue.ticket());
+        assert_eq!(counts(), [1, 0, 1]);
+        poll(&mut third, 2, Poll::Ready(()));
+        assert_eq!(counts(), [1, 0, 1]);
+    }
+}
