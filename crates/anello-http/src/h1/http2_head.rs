@@ -108,3 +108,35 @@ fn write_field(text: &mut Vec<u8>, name: &str, value: &[u8]) {
     text.extend_from_slice(value);
     text.extend_from_slice(b"\r\n");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_request_with_a_body_can_expect_100_continue() {
+        let mut heads = Http2Heads::new(Limits::default());
+        let mut head = None;
+        for (expect, has_body) in [(true, true), (true, false), (false, true), (false, false), (true, true)] {
+            let mut request = http::Request::builder().uri("http://a/");
+            if expect {
+                request = request.header("expect", "100-continue");
+            }
+            let (request, ()) = request.body(()).unwrap().into_parts();
+            let read = heads.read(&request, has_body, head.take()).unwrap();
+            assert_eq!(read.expects_continue(), expect && has_body);
+            assert_eq!((read.framing().has_body(), read.version()), (has_body, Version::Http2));
+            head = Some(read);
+        }
+    }
+
+    #[test]
+    fn transfer_coding_is_rejected() {
+        let request = http::Request::builder().uri("http://a/").header("transfer-encoding", "chunked");
+        let (request, ()) = request.body(()).unwrap().into_parts();
+        for has_body in [true, false] {
+            let rejection = Http2Heads::new(Limits::default()).read(&request, has_body, None).unwrap_err();
+            assert_eq!(rejection.status, 400);
+        }
+    }
+}

@@ -239,4 +239,12 @@ mod tests {
             u32::try_from(limits.max_head_bytes).is_ok() && u32::try_from(limits.max_trailer_bytes).is_ok()
         );
     }
+
+    #[test]
+    fn at_least_one_request_is_permitted() {
+        for (limit, clamped) in [(0, 1), (1, 1), (7, 7)] {
+            let limits = Limits { max_requests_per_connection: limit, ..Limits::default() };
+            assert_eq!(limits.clamped().max_requests_per_connection, clamped);
+        }
+    }
 }
