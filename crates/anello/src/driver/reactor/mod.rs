@@ -419,3 +419,6 @@ impl<K: ReadinessKernel> Reactor<K> {
 }
 
 machine_calls!(Reactor<ReadinessKernel>);
+
+#[cfg(all(test, feature = "sim"))]
+mod tests;
