@@ -490,3 +490,6 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 }
+
+#[cfg(all(test, feature = "sim"))]
+mod tests;

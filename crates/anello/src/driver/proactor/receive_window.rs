@@ -8,7 +8,7 @@
 use crate::driver::kernel::op::Wait;
 use crate::driver::memory::buffer::RingUsage;
 
-const WINDOW_NS: u64 = 3_000_000_000;
+pub(super) const WINDOW_NS: u64 = 3_000_000_000;
 
 /// Use of the receive ring since the start of the window.
 #[derive(Debug)]

@@ -1,0 +1,485 @@
+//! Tests of single calls and completions on a simulated kernel, and of what the driver counts.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use super::receive_window::ReceiveWindow;
+use super::stream::{HangupPoll, Receiving, Stream};
+use super::{Proactor, ZeroCopySend};
+use crate::driver::kernel::Kernel;
+use crate::driver::kernel::op::{Completion, SINGLE_WAKE_UP, Wait};
+use crate::driver::kernel::token::{Kind, Token};
+use crate::driver::memory::buffer::RingUsage;
+use crate::driver::memory::key::Key;
+use crate::driver::settings::options::DriverOptions;
+use crate::driver::settings::sim_options::{SimFaults, SimOptions};
+use crate::driver::sim::{SimCompletion, SimNetwork, SimSocket};
+use crate::driver::sockets::options::SocketOption;
+use crate::driver::sockets::{End, Family, Sockets};
+use crate::driver::source::interest::Interest;
+use crate::driver::stream::send_queue::SendBuf;
+use crate::driver::wake::queue::WakeQueue;
+
+const RING_BUFFER_BYTES: usize = 64;
+
+/// A proactor with two streams that are connected to each other.
+struct Pair {
+    proactor: Proactor<SimCompletion>,
+    near: Key,
+    far: Key,
+}
+
+fn options() -> DriverOptions {
+    DriverOptions {
+        max_send_queue_bytes: 16,
+        receive_buffer_bytes: RING_BUFFER_BYTES,
+        ..DriverOptions::default()
+    }
+}
+
+impl Pair {
+    fn with(family: Family, sim: &SimOptions, options: &DriverOptions) -> Self {
+        let mut kernel = SimCompletion::new(SimNetwork::new(sim), sim, options);
+        let (near, far) = kernel.sockets_mut().pair_unix().unwrap();
+        let mut proactor = Proactor::new(kernel, options);
+        let near = proactor.attach(near, family, false).unwrap();
+        let far = proactor.attach(far, family, false).unwrap();
+        Self { proactor, near, far }
+    }
+
+    /// Returns streams that receive through the ring.
+    fn new() -> Self {
+        Self::with(Family::Internet, &SimOptions::new(1), &options())
+    }
+
+    /// Returns streams that receive by system calls.
+    fn direct() -> Self {
+        Self::with(Family::Unix, &SimOptions::new(1), &options())
+    }
+
+    fn far(&mut self) -> &mut Stream<SimSocket> {
+        self.proactor.streams.get_mut(self.far).unwrap()
+    }
+
+    fn turns(&mut self) {
+        (0..3).for_each(|_| self.proactor.turn(Wait::None, &mut WakeQueue::default()).unwrap());
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        let mut outgoing = Some(SendBuf::Vec(bytes.to_vec()));
+        let polled = self.proactor.poll_send(self.near, &mut outgoing, Waker::noop());
+        assert!(matches!(polled, Poll::Ready(Ok(()))));
+    }
+
+    /// Sends with a system call, without a turn.
+    fn send_now(&mut self, bytes: &[u8]) {
+        let Proactor { kernel, streams, .. } = &mut self.proactor;
+        let sent = kernel.sockets_mut().send(&streams.get(self.near).unwrap().socket, bytes);
+        assert_eq!(sent.unwrap(), bytes.len());
+    }
+
+    /// Receives once: bytes, none at EOF, or the error number.
+    fn receive(&mut self) -> Poll<Result<Vec<u8>, Option<i32>>> {
+        let mut received = None;
+        let polled = self.proactor.poll_receive(self.far, &mut received, Waker::noop());
+        polled.map(|result| match result {
+            Ok(()) => Ok(received.map_or(Vec::new(), |chunk| chunk.to_vec())),
+            Err(error) => Err(error.raw_os_error()),
+        })
+    }
+
+    /// Sends a message that arrives while a receive waits for it.
+    fn pass(&mut self, bytes: &[u8]) {
+        for _ in 0..2 {
+            // The first turn may end an earlier receive.
+            assert!(self.receive().is_pending());
+            self.turns();
+        }
+        self.send_now(bytes);
+        self.turns();
+        assert_eq!(self.receive(), ready(bytes));
+    }
+
+    fn peek(&mut self, length: usize) -> Poll<Result<Vec<u8>, Option<i32>>> {
+        let mut buffer = vec![0; length];
+        let polled = self.proactor.poll_peek(self.far, &mut buffer, Waker::noop());
+        polled.map(|result| match result {
+            Ok(count) => Ok(buffer[..count].to_vec()),
+            Err(error) => Err(error.raw_os_error()),
+        })
+    }
+
+    fn complete(&mut self, kind: Kind, result: i32, flags: u32) {
+        let completion = Completion { token: Token::new(kind, self.far), result, flags };
+        self.proactor.dispatch(&completion, &mut WakeQueue::default());
+    }
+}
+
+fn ready(bytes: &[u8]) -> Poll<Result<Vec<u8>, Option<i32>>> {
+    Poll::Ready(Ok(bytes.to_vec()))
+}
+
+#[test]
+fn calls_and_completions_are_counted() {
+    let mut pair = Pair::new();
+    let metrics = |pair: &Pair| pair.proactor.metrics();
+    assert_eq!((metrics(&pair).sockets, pair.proactor.stream_count()), (2, 2));
+    for count in 1..=4 {
+        pair.pass(b"abc");
+        assert_eq!(metrics(&pair).receives, count);
+    }
+    assert!(metrics(&pair).turns > 0 && metrics(&pair).submissions > 0 && metrics(&pair).completions > 0);
+    assert!(metrics(&pair).ring_buffers > 0 && metrics(&pair).completion_overflows == 0);
+    pair.send(b"de");
+    pair.turns();
+    assert_eq!((metrics(&pair).sends, metrics(&pair).buffers_leased), (1, 1));
+    assert_eq!(pair.receive(), ready(b"de"));
+    assert_eq!(metrics(&pair).buffers_leased, 0);
+
+    let mut pair = Pair::direct();
+    pair.send_now(b"abc");
+    assert_eq!(pair.receive(), ready(b"abc"));
+    assert_eq!(metrics(&pair).receives, 1);
+}
+
+#[test]
+fn driver_is_quiescent_only_without_entries() {
+    let mut proactor = Pair::new().proactor;
+    assert!(!proactor.is_quiescent());
+    proactor.release_all();
+    let turn = |proactor: &mut Proactor<SimCompletion>| {
+        (0..3).for_each(|_| proactor.turn(Wait::None, &mut WakeQueue::default()).unwrap());
+    };
+    turn(&mut proactor);
+    assert!(proactor.is_quiescent() && proactor.stream_count() == 0);
+    let network = proactor.kernel.sockets_mut();
+    let sockets = [(); 3].map(|()| network.open(false).unwrap());
+    let [stream, listener, source] = sockets;
+    let listener = proactor.attach_listener(listener, Family::Internet).unwrap();
+    assert!(!proactor.is_quiescent());
+    let stream = proactor.attach(stream, Family::Internet, false).unwrap();
+    assert!(!proactor.is_quiescent() && proactor.metrics().sockets == 2);
+    proactor.release_listener(listener);
+    let source = proactor.register(Rc::new(source), Interest::READABLE).unwrap();
+    assert!(!proactor.is_quiescent());
+    proactor.deregister(source);
+    let send = ZeroCopySend { stream, short_result: None, memory: None };
+    let send = proactor.zero_copy_sends.insert(send);
+    assert!(!proactor.is_quiescent());
+    proactor.zero_copy_sends.remove(send);
+    proactor.release(stream);
+    turn(&mut proactor);
+    assert!(proactor.is_quiescent());
+}
+
+#[test]
+fn unsubmitted_send_needs_a_turn() {
+    let mut pair = Pair::new();
+    assert!(!pair.proactor.needs_turn());
+    assert!(!pair.proactor.find_work(&mut WakeQueue::default()).unwrap());
+    pair.send(b"abc");
+    assert!(pair.proactor.needs_turn());
+    pair.turns();
+    assert!(!pair.proactor.needs_turn());
+}
+
+#[test]
+fn error_of_a_receive_lasts() {
+    let mut pair = Pair::new();
+    assert!(pair.receive().is_pending() && pair.proactor.receive_error(pair.far).is_none());
+    pair.turns();
+    let near = pair.proactor.streams.get(pair.near).unwrap();
+    pair.proactor.kernel.sockets().set_option(&near.socket, SocketOption::Linger, 0).unwrap();
+    pair.proactor.abort(pair.near);
+    pair.turns();
+    for _ in 0..2 {
+        assert_eq!(pair.receive(), Poll::Ready(Err(Some(libc::ECONNRESET))));
+        let error = pair.proactor.receive_error(pair.far).and_then(|error| error.raw_os_error());
+        assert_eq!(error, Some(libc::ECONNRESET));
+    }
+}
+
+#[test]
+fn first_receives_are_not_multishot() {
+    for (missed_resets, hangup_poll) in [(0, HangupPoll::Idle), (1, HangupPoll::Armed)] {
+        let faults = SimFaults { missed_resets, ..SimFaults::none() };
+        let sim = SimOptions::new(1).faults(faults);
+        let mut pair = Pair::with(Family::Internet, &sim, &options());
+        for one_shot_receives in [1, 0] {
+            pair.pass(b"abc");
+            let far = pair.far();
+            assert_eq!((far.one_shot_receives, far.receiving), (one_shot_receives, Receiving::Idle));
+            assert_eq!(far.hangup_poll, HangupPoll::Idle);
+        }
+        for _ in 0..2 {
+            pair.pass(b"abc");
+            let far = pair.far();
+            assert_eq!((far.one_shot_receives, far.receiving), (0, Receiving::Ring));
+            assert_eq!(far.hangup_poll, hangup_poll);
+        }
+    }
+}
+
+#[test]
+fn hangup_cancels_the_receive_of_a_broken_connection() {
+    let (hup, err, rdhup) = (i32::from(libc::POLLHUP), i32::from(libc::POLLERR), i32::from(libc::POLLRDHUP));
+    for (result, is_cancelled) in
+        [(0, false), (-libc::ECANCELED, false), (rdhup, false), (hup, true), (err, true), (rdhup | hup, true)]
+    {
+        let faults = SimFaults { missed_resets: 1, ..SimFaults::none() };
+        let sim = SimOptions::new(1).faults(faults);
+        let mut pair = Pair::with(Family::Internet, &sim, &options());
+        (0..3).for_each(|_| pair.pass(b"abc"));
+        assert_eq!(pair.far().hangup_poll, HangupPoll::Armed);
+        pair.complete(Kind::Hangup, result, 0);
+        let expected = if is_cancelled { Receiving::Cancelling(Kind::Receive) } else { Receiving::Ring };
+        assert_eq!(pair.far().receiving, expected, "{result}");
+        let expected = if result < 0 { HangupPoll::Idle } else { HangupPoll::Fired };
+        assert_eq!(pair.far().hangup_poll, expected, "{result}");
+    }
+}
+
+#[test]
+fn messages_that_do_not_fit_into_a_ring_buffer_are_received_directly() {
+    for (length, is_direct) in [(1, false), (RING_BUFFER_BYTES, false), (3 * RING_BUFFER_BYTES, true)] {
+        let mut pair = Pair::new();
+        assert!(pair.receive().is_pending());
+        pair.turns();
+        pair.send_now(&vec![7; length]);
+        pair.turns();
+        assert_eq!(pair.far().direct, is_direct, "{length} bytes");
+    }
+}
+
+#[test]
+fn stream_returns_to_the_ring_after_small_messages() {
+    for family in [Family::Internet, Family::Unix] {
+        let mut pair = Pair::with(family, &SimOptions::new(1), &options());
+        pair.far().direct = true;
+        (0..63).for_each(|_| pair.pass(&[7; RING_BUFFER_BYTES]));
+        pair.pass(&[7; RING_BUFFER_BYTES + 1]);
+        (0..63).for_each(|_| pair.pass(b"a"));
+        assert!(pair.far().direct);
+        pair.pass(b"a");
+        assert_eq!(pair.far().direct, family == Family::Unix);
+        (0..3).for_each(|_| pair.pass(b"a"));
+    }
+}
+
+#[test]
+fn stream_is_direct_while_no_ring_buffer_is_left() {
+    let mut options = options();
+    (options.max_receive_buffers, options.testing.initial_receive_buffers) = (1, 1);
+    let mut pair = Pair::with(Family::Internet, &SimOptions::new(1), &options);
+    let mut leased = Vec::new();
+    for _ in 0..4 {
+        let mut received = None;
+        assert!(pair.proactor.poll_receive(pair.far, &mut received, Waker::noop()).is_pending());
+        pair.turns();
+        if pair.far().direct {
+            break;
+        }
+        pair.send_now(b"abc");
+        pair.turns();
+        assert!(pair.proactor.poll_receive(pair.far, &mut received, Waker::noop()).is_ready());
+        leased.push(received);
+    }
+    assert!(!leased.is_empty() && pair.far().direct && pair.proactor.metrics().buffer_exhaustions > 0);
+}
+
+#[test]
+fn event_of_a_direct_stream_determines_what_a_short_read_means() {
+    let input = i32::from(libc::POLLIN);
+    for (family, mask, was_readable, may_hold_messages) in [
+        (Family::Unix, input, false, true),
+        (Family::Unix, input | SINGLE_WAKE_UP, false, false),
+        (Family::Unix, input | SINGLE_WAKE_UP, true, true),
+        (Family::Internet, input, false, false),
+        (Family::Internet, input | SINGLE_WAKE_UP, false, false),
+    ] {
+        let mut pair = Pair::with(family, &SimOptions::new(1), &options());
+        pair.far().direct = true;
+        assert!(pair.receive().is_pending());
+        pair.far().reads.readable = was_readable;
+        pair.complete(Kind::Readable, mask, Completion::MORE);
+        let reads = pair.far().reads;
+        assert!(reads.readable && !reads.short_read_is_inconclusive);
+        assert_eq!(reads.may_hold_messages, may_hold_messages, "{family:?} {mask} {was_readable}");
+    }
+    for bit in [libc::POLLHUP, libc::POLLRDHUP, libc::POLLERR] {
+        let mut pair = Pair::direct();
+        assert!(pair.receive().is_pending());
+        pair.complete(Kind::Readable, input | i32::from(bit), Completion::MORE);
+        assert!(pair.far().reads.short_read_is_inconclusive, "{bit}");
+        pair.complete(Kind::Readable, input, Completion::MORE);
+        assert!(pair.far().reads.short_read_is_inconclusive, "{bit}");
+    }
+}
+
+#[test]
+fn socket_is_read_only_after_received_chunks() {
+    let mut pair = Pair::new();
+    pair.send_now(b"de");
+    assert_eq!(pair.peek(5), ready(b"de"), "no receive is in flight");
+    pair.proactor.store_received(pair.far, b"abc");
+    assert_eq!((pair.peek(2), pair.peek(4), pair.peek(9)), (ready(b"ab"), ready(b"abcd"), ready(b"abcde")));
+    assert_eq!(pair.receive(), ready(b"abc"));
+    assert!(pair.receive().is_pending() && pair.peek(5).is_pending(), "a receive is in flight");
+    pair.turns();
+    assert_eq!(pair.peek(5), ready(b"de"));
+
+    let mut pair = Pair::direct();
+    assert!(pair.peek(1).is_pending() && !pair.far().reads.readable);
+    pair.proactor.store_received(pair.far, b"abc");
+    pair.turns();
+    assert_eq!(pair.peek(5), ready(b"abc"));
+    pair.proactor.shutdown_write(pair.near).unwrap();
+    pair.turns();
+    assert_eq!((pair.peek(5), pair.receive()), (ready(b"abc"), ready(b"abc")));
+    assert_eq!((pair.peek(5), pair.receive()), (ready(b""), ready(b"")));
+}
+
+#[test]
+fn stream_is_ready_for_writing_while_the_queue_has_room() {
+    let mut pair = Pair::new();
+    let is_ready = |pair: &mut Pair| pair.proactor.poll_write_ready(pair.near, Waker::noop()).is_ready();
+    pair.send(&[7; 15]);
+    assert!(is_ready(&mut pair) && !pair.proactor.confirm_without_sleeping);
+    pair.send(&[7]);
+    pair.proactor.confirm_without_sleeping = false;
+    assert!(!is_ready(&mut pair) && pair.proactor.confirm_without_sleeping);
+    pair.proactor.shutdown_write(pair.near).unwrap();
+    assert!(is_ready(&mut pair), "a write fails");
+}
+
+/// A proactor with a listener.
+struct Listening {
+    proactor: Proactor<SimCompletion>,
+    key: Key,
+    address: SocketAddr,
+    clients: Vec<SimSocket>,
+}
+
+impl Listening {
+    fn new(options: &DriverOptions) -> Self {
+        let sim = SimOptions::new(1);
+        let mut kernel = SimCompletion::new(SimNetwork::new(&sim), &sim, options);
+        let network = kernel.sockets_mut();
+        let listener = network.open(false).unwrap();
+        network.bind(&listener, SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        network.start_listening(&listener, 1000).unwrap();
+        let address = network.address(&listener, End::Local).unwrap().as_socket().unwrap();
+        let mut proactor = Proactor::new(kernel, options);
+        let key = proactor.attach_listener(listener, Family::Internet).unwrap();
+        Self { proactor, key, address, clients: Vec::new() }
+    }
+
+    fn poll(&mut self) -> Poll<Result<(), Option<i32>>> {
+        let polled = self.proactor.poll_accepted(self.key, Waker::noop());
+        polled.map(|accepted| accepted.map(drop).map_err(|error| error.raw_os_error()))
+    }
+
+    fn connect(&mut self, count: usize) {
+        let network = self.proactor.kernel.sockets_mut();
+        for _ in 0..count {
+            let client = network.open_stream(self.address, None).unwrap();
+            network.connect(&client, self.address).unwrap();
+            self.clients.push(client);
+        }
+        (0..3).for_each(|_| self.proactor.turn(Wait::None, &mut WakeQueue::default()).unwrap());
+    }
+
+    /// Returns whether an accept is armed, whether it is being cancelled, and the number of accepted connections.
+    fn state(&self) -> (bool, bool, usize) {
+        let listener = self.proactor.listeners.get(self.key).unwrap();
+        (listener.armed, listener.cancelling, listener.queue.len())
+    }
+}
+
+#[test]
+fn connections_are_accepted_ahead_unless_the_listener_is_shared() {
+    for (accepts_ahead, is_shared) in [(true, false), (true, true), (false, false)] {
+        let mut listening = Listening::new(&options());
+        listening.proactor.set_accept_ahead(listening.key, true);
+        listening.proactor.set_accept_ahead(listening.key, accepts_ahead);
+        assert_eq!(listening.state(), (false, false, 0), "nothing to cancel");
+        if is_shared {
+            listening.proactor.share_listener(listening.key);
+        }
+        assert!(listening.poll().is_pending());
+        listening.connect(3);
+        let is_multishot = accepts_ahead && !is_shared;
+        assert_eq!(listening.state(), (is_multishot, false, if is_multishot { 3 } else { 1 }));
+        listening.proactor.set_accept_ahead(listening.key, accepts_ahead);
+        assert!(!listening.state().1, "not changed");
+        listening.proactor.set_accept_ahead(listening.key, false);
+        assert_eq!(listening.state().1, is_multishot);
+        assert_eq!(listening.poll(), Poll::Ready(Ok(())));
+    }
+}
+
+#[test]
+fn full_queue_stops_accepting() {
+    let mut listening = Listening::new(&DriverOptions { max_accept_queue: 2, ..options() });
+    assert!(listening.poll().is_pending());
+    listening.connect(1);
+    assert_eq!(listening.state(), (true, false, 1));
+    listening.connect(1);
+    assert_eq!(listening.state(), (false, false, 2));
+    listening.connect(1);
+    assert_eq!(listening.state(), (false, false, 2));
+    assert_eq!((listening.poll(), listening.poll()), (Poll::Ready(Ok(())), Poll::Ready(Ok(()))));
+    assert!(listening.poll().is_pending() && listening.state().0);
+    listening.proactor.release_all();
+    assert!(listening.proactor.listener(listening.key).is_none());
+}
+
+#[test]
+fn accept_fails_only_if_further_ones_would() {
+    for (errno, is_returned) in [
+        (libc::EMFILE, true),
+        (libc::ECONNABORTED, false),
+        (libc::EPROTO, false),
+        (libc::ECANCELED, false),
+        (libc::EAGAIN, false),
+    ] {
+        let mut listening = Listening::new(&options());
+        assert!(listening.poll().is_pending());
+        let token = Token::new(Kind::Accept, listening.key);
+        let completion = Completion { token, result: -errno, flags: 0 };
+        listening.proactor.dispatch(&completion, &mut WakeQueue::default());
+        let expected = if is_returned { Poll::Ready(Err(Some(errno))) } else { Poll::Pending };
+        assert_eq!(listening.poll(), expected, "{errno}");
+    }
+}
+
+#[test]
+fn use_of_the_ring_is_observed_in_windows() {
+    const WINDOW_NS: u64 = super::receive_window::WINDOW_NS;
+    let usage = |in_use, filled| RingUsage { in_use, filled };
+    let mut window = ReceiveWindow::new(100, usage(3, u16::MAX));
+    assert!(!window.has_ended(100 + WINDOW_NS - 1) && window.has_ended(100 + WINDOW_NS));
+    let remaining_ns = WINDOW_NS - 50;
+    for (wait, limited) in [
+        (Wait::Forever, Wait::For(remaining_ns)),
+        (Wait::For(7), Wait::For(7)),
+        (Wait::For(u64::MAX), Wait::For(remaining_ns)),
+        (Wait::None, Wait::None),
+    ] {
+        assert_eq!(window.limit(wait, 150), limited);
+    }
+    assert_eq!(window.limit(Wait::Forever, u64::MAX), Wait::For(0));
+    // Nothing has changed: the window that follows would have the same result, and ends no wait.
+    window.record(usage(3, u16::MAX));
+    assert_eq!((window.peak, window.next(0).limit(Wait::Forever, 0)), (3, Wait::Forever));
+    assert_eq!(window.next(0).limit(Wait::For(u64::MAX), 0), Wait::For(u64::MAX));
+    // The number of filled buffers wraps.
+    window.record(usage(1, 4));
+    window.record(usage(2, 4));
+    assert_eq!((window.peak, window.next(0).limit(Wait::Forever, 0)), (8, Wait::For(WINDOW_NS)));
+    let mut next = window.next(7);
+    assert_eq!(next.peak, 0);
+    next.record(usage(2, 5));
+    assert_eq!(next.peak, 3);
+}
