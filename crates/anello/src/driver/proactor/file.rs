@@ -207,6 +207,7 @@ mod tests {
         let key = proactor.start_file(read_of(&file)).expect("io_uring reads files");
         proactor.release_file(key);
         assert_eq!((proactor.files.len(), Arc::strong_count(&file)), (1, 2));
+        assert_eq!(proactor.metrics().file_operations, 1);
         assert!(!proactor.is_quiescent());
         turn_until(&mut proactor, |proactor| proactor.is_quiescent());
         assert_eq!(Arc::strong_count(&file), 1);
@@ -326,6 +327,19 @@ mod tests {
         // If the completion arrives after all, the memory is freed.
         turn_until(&mut proactor, |proactor| proactor.is_quiescent());
         assert_eq!(Arc::strong_count(&file), 1);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri does not support io_uring")]
+    fn writes_in_doubt_are_not_expected_to_complete() {
+        let Some(mut proactor) = proactor() else { return };
+        let (file, mut wakes) = (file(), WakeQueue::default());
+        start_writes(&mut proactor, &file, 5);
+        proactor.push_writes(3);
+        proactor.doubt_files(&mut wakes);
+        assert_eq!((proactor.incomplete_writes, proactor.queued_writes.len()), (2, 2));
+        proactor.shut_down(&mut wakes).expect("shut down");
+        assert_eq!((proactor.incomplete_writes, proactor.queued_writes.len()), (0, 0));
     }
 
     #[test]

@@ -1,24 +1,28 @@
 //! Tests of single calls and completions on a simulated kernel, and of what the driver counts.
 
+use std::io::IoSlice;
+use std::mem::discriminant;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZero;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use super::receive_window::ReceiveWindow;
-use super::stream::{HangupPoll, Receiving, Stream};
+use super::stream::{HangupPoll, Received, Receiving, Sending, Stream};
 use super::{Proactor, ZeroCopySend};
 use crate::driver::kernel::Kernel;
 use crate::driver::kernel::op::{Completion, SINGLE_WAKE_UP, Wait};
 use crate::driver::kernel::token::{Kind, Token};
 use crate::driver::memory::buffer::RingUsage;
 use crate::driver::memory::key::Key;
-use crate::driver::settings::options::DriverOptions;
+use crate::driver::settings::options::{DriverOptions, ZeroCopy};
 use crate::driver::settings::sim_options::{SimFaults, SimOptions};
 use crate::driver::sim::{SimCompletion, SimNetwork, SimSocket};
 use crate::driver::sockets::options::SocketOption;
-use crate::driver::sockets::{End, Family, Sockets};
-use crate::driver::source::interest::Interest;
-use crate::driver::stream::send_queue::SendBuf;
+use crate::driver::sockets::{End, Family, FileRange, Sockets};
+use crate::driver::source::interest::{Direction, Interest};
+use crate::driver::stream::send_queue::{Queued, SendBuf};
 use crate::driver::wake::queue::WakeQueue;
 
 const RING_BUFFER_BYTES: usize = 64;
@@ -482,4 +486,392 @@ fn use_of_the_ring_is_observed_in_windows() {
     assert_eq!(next.peak, 0);
     next.record(usage(2, 5));
     assert_eq!(next.peak, 3);
+}
+
+fn with_thresholds(direct: usize, zero_copy: usize) -> DriverOptions {
+    DriverOptions {
+        direct_send_threshold_bytes: direct,
+        zero_copy: ZeroCopy::Always { threshold_bytes: zero_copy },
+        ..options()
+    }
+}
+
+impl Pair {
+    /// Returns streams whose socket buffers hold few bytes.
+    fn small(direct: usize) -> Self {
+        let sim = SimOptions::new(1).socket_buffer_bytes(8);
+        Self::with(Family::Internet, &sim, &with_thresholds(direct, usize::MAX))
+    }
+
+    /// Returns a pair whose near end waits for room in the socket buffer, with 12 bytes in the queue.
+    fn sending() -> Self {
+        let mut pair = Self::small(1000);
+        pair.send(&[7; 20]);
+        pair.turns();
+        assert_eq!((pair.near().sending, pair.near().sends.queue.queued_bytes()), (Sending::Async, 12));
+        pair
+    }
+
+    /// Returns a pair whose near end has started a zero-copy send of 40 bytes, and the key of the send.
+    fn sending_zero_copy() -> (Self, Key) {
+        let options = with_thresholds(1000, 32);
+        let mut pair = Self::with(Family::Internet, &SimOptions::new(1), &options);
+        pair.send(&[7; 40]);
+        let Sending::ZeroCopy(send_key) = pair.near().sending else { panic!("{:?}", pair.near().sending) };
+        (pair, send_key)
+    }
+
+    fn near(&mut self) -> &mut Stream<SimSocket> {
+        self.proactor.streams.get_mut(self.near).unwrap()
+    }
+
+    fn complete_token(&mut self, token: Token, result: i32, flags: u32) {
+        let completion = Completion { token, result, flags };
+        self.proactor.dispatch(&completion, &mut WakeQueue::default());
+    }
+
+    fn complete_send(&mut self, result: i32) {
+        self.complete_token(Token::new(Kind::Send, self.near), result, 0);
+    }
+
+    fn write(&mut self, length: usize) -> Poll<usize> {
+        let bytes = vec![7; length];
+        let slices = [IoSlice::new(&bytes)];
+        self.proactor.poll_write(self.near, &slices, Waker::noop()).map(Result::unwrap)
+    }
+
+    fn send_vectored(&mut self, lengths: &[usize]) -> bool {
+        let mut outgoing = Vec::from_iter(lengths.iter().map(|&length| SendBuf::Vec(vec![7; length])));
+        self.proactor.poll_send_vectored(self.near, &mut outgoing, Waker::noop()).is_ready()
+    }
+
+    /// Returns the numbers of complete and of short sends.
+    fn sends(&self) -> (u64, u64) {
+        let metrics = self.proactor.metrics();
+        (metrics.sends, metrics.short_sends)
+    }
+
+    fn error(&mut self) -> Option<i32> {
+        self.near().sends.error.map(NonZero::get)
+    }
+
+    /// Returns whether the next turn must confirm sends before it waits, and resets that.
+    fn must_confirm(&mut self) -> bool {
+        std::mem::take(&mut self.proactor.confirm_without_sleeping)
+    }
+}
+
+#[test]
+fn sends_for_which_a_task_waits_are_confirmed_before_the_next_wait() {
+    let mut pair = Pair::new();
+    assert!(matches!(pair.proactor.poll_flush(pair.near, Waker::noop()), Poll::Ready(Ok(()))));
+    pair.send(b"abc");
+    assert!(pair.near().is_unconfirmed() && !pair.must_confirm());
+    assert!(pair.proactor.poll_submitted(pair.near, Waker::noop()).is_ready() && !pair.must_confirm());
+    pair.send(b"de");
+    assert!(pair.must_confirm(), "more is to be sent");
+    assert!(pair.write(1).is_ready() && pair.must_confirm());
+    assert!(pair.send_vectored(&[1, 1]) && pair.must_confirm());
+    assert!(pair.proactor.poll_flush(pair.near, Waker::noop()).is_pending() && pair.must_confirm());
+    pair.send(&[7; 8]);
+    assert!(pair.must_confirm(), "the queue is full");
+    let mut outgoing = Some(SendBuf::Vec(b"x".to_vec()));
+    assert!(pair.proactor.poll_send(pair.near, &mut outgoing, Waker::noop()).is_pending());
+    assert!(pair.must_confirm());
+    assert!(pair.write(1).is_pending() && pair.must_confirm());
+    assert!(!pair.send_vectored(&[1, 1]) && pair.must_confirm());
+    assert!(pair.proactor.release(pair.near) && pair.must_confirm());
+
+    // The completion of this send ends a wait.
+    let mut pair = Pair::sending();
+    pair.must_confirm();
+    assert!(pair.proactor.poll_flush(pair.near, Waker::noop()).is_pending());
+    assert!(pair.proactor.poll_submitted(pair.near, Waker::noop()).is_pending());
+    assert!(pair.write(1).is_ready() && !pair.must_confirm());
+}
+
+#[test]
+fn inline_send_is_confirmed_early_if_something_depends_on_it() {
+    for (is_followed, is_awaited, is_released) in
+        [(false, false, false), (true, false, false), (false, true, false), (false, false, true)]
+    {
+        let mut pair = Pair::new();
+        let near = pair.near();
+        near.sends.queue.push(Queued(SendBuf::Vec(vec![7; 600])));
+        if is_followed {
+            near.sends.queue.push(Queued(SendBuf::Vec(vec![7; 600])));
+        }
+        if is_awaited {
+            near.sends.waker.wait(Waker::noop());
+        }
+        near.released = is_released;
+        pair.proactor.after_send(pair.near, false, &mut WakeQueue::default());
+        assert!(pair.near().is_unconfirmed());
+        assert_eq!(pair.must_confirm(), is_followed || is_awaited || is_released);
+    }
+}
+
+#[test]
+fn long_writes_are_sent_directly() {
+    for (threshold, length, is_direct) in
+        [(64, 63, false), (64, 64, true), (usize::MAX, 4096, false), (usize::MAX, 4097, true)]
+    {
+        let options =
+            DriverOptions { max_send_queue_bytes: 10_000, ..with_thresholds(threshold, usize::MAX) };
+        let mut pair = Pair::with(Family::Internet, &SimOptions::new(1), &options);
+        assert!(matches!(pair.write(length), Poll::Ready(count) if count == length));
+        assert_eq!((pair.near().sending == Sending::Idle, pair.sends()), (is_direct, (is_direct.into(), 0)));
+    }
+    for (length, is_direct) in [(63, false), (64, true)] {
+        let mut pair = Pair::with(Family::Internet, &SimOptions::new(1), &with_thresholds(64, usize::MAX));
+        pair.send(&vec![7; length]);
+        assert_eq!((pair.near().sending == Sending::Idle, pair.sends()), (is_direct, (is_direct.into(), 0)));
+        pair.turns();
+        assert!(pair.send_vectored(&[length - 32, 32]));
+        assert_eq!(
+            (pair.near().sending == Sending::Idle, pair.sends().0),
+            (is_direct, 1 + u64::from(is_direct))
+        );
+    }
+}
+
+#[test]
+fn write_accepts_what_fits_into_the_socket_and_the_queue() {
+    let mut pair = Pair::new();
+    assert!(matches!(pair.write(20), Poll::Ready(16)), "only the queue, because nothing is sent directly");
+    let mut pair = Pair::new();
+    pair.send(&[7; 10]);
+    assert!(matches!(pair.write(10), Poll::Ready(6)));
+    let mut pair = Pair::small(64);
+    assert!(matches!(pair.write(64), Poll::Ready(24)));
+    assert_eq!((pair.near().sending, pair.sends()), (Sending::Async, (0, 1)));
+    let mut pair = Pair::small(64);
+    assert!(pair.send_vectored(&[32, 32]));
+    assert_eq!((pair.near().sending, pair.sends()), (Sending::Async, (0, 1)));
+    // More buffers than one call takes.
+    let options = with_thresholds(64, usize::MAX);
+    let mut pair = Pair::with(Family::Internet, &SimOptions::new(1), &options);
+    assert!(pair.send_vectored(&[1; 1500]));
+    assert!(pair.near().is_unconfirmed() && pair.sends() == (1, 0));
+}
+
+#[test]
+fn bytes_that_the_socket_does_not_take_are_queued() {
+    let mut pair = Pair::small(64);
+    let write_more = |pair: &mut Pair, data: &[u8]| {
+        pair.proactor.poll_write_more(pair.near, data, Waker::noop()).map(Result::unwrap)
+    };
+    assert!(matches!(write_more(&mut pair, b"12345678"), Poll::Ready(8)));
+    assert_eq!(pair.sends(), (1, 0));
+    assert!(matches!(write_more(&mut pair, b"abc"), Poll::Ready(3)));
+    assert_eq!((pair.near().sending, pair.sends()), (Sending::Async, (1, 1)));
+
+    let mut pair = Pair::small(64);
+    pair.send_now(b"12345678");
+    pair.send(&[7; 64]);
+    assert_eq!((pair.near().sending, pair.sends()), (Sending::Async, (0, 0)));
+}
+
+#[test]
+fn result_of_a_send_decides_what_follows() {
+    let inline = || {
+        let mut pair = Pair::new();
+        pair.send(b"abcdef");
+        assert!(pair.near().is_unconfirmed());
+        pair
+    };
+    let mut pair = inline();
+    pair.complete_send(2);
+    assert_eq!((pair.near().sending, pair.sends()), (Sending::Async, (0, 1)));
+    assert!(!pair.near().sends.may_have_lost_error);
+    for errno in [libc::EAGAIN, libc::EINTR, libc::ENOBUFS, libc::ENOMEM] {
+        let mut pair = inline();
+        pair.complete_send(-errno);
+        assert_eq!((pair.near().sending, pair.sends(), pair.error()), (Sending::Async, (0, 1), None));
+    }
+    let before = Pair::sending().sends();
+    let mut pair = Pair::sending();
+    pair.complete_send(12);
+    assert_eq!((pair.near().sending, pair.sends()), (Sending::Idle, (before.0 + 1, before.1)));
+    assert!(!pair.near().sends.may_have_lost_error);
+    let mut pair = Pair::sending();
+    pair.complete_send(5);
+    assert_eq!((pair.near().sends.queue.queued_bytes(), pair.sends()), (7, (before.0, before.1 + 1)));
+    assert!(pair.near().sends.may_have_lost_error);
+    for errno in [libc::ENOBUFS, libc::EOPNOTSUPP, libc::ECONNRESET] {
+        let mut pair = Pair::sending();
+        pair.complete_send(-errno);
+        assert_eq!((pair.error(), pair.near().sending), (Some(errno), Sending::Idle));
+    }
+}
+
+#[test]
+fn only_long_messages_on_internet_sockets_are_sent_without_a_copy() {
+    for (family, lengths, count) in
+        [(Family::Internet, [40, 1], 1), (Family::Unix, [40, 1], 0), (Family::Internet, [15, 15], 0)]
+    {
+        let mut pair = Pair::with(family, &SimOptions::new(1), &with_thresholds(1000, 32));
+        assert!(pair.send_vectored(&lengths));
+        assert_eq!(pair.proactor.metrics().zero_copy_sends, count);
+        let mut pair = Pair::with(family, &SimOptions::new(1), &with_thresholds(1000, 32));
+        pair.send(&vec![7; lengths[0]]);
+        assert_eq!(pair.proactor.metrics().zero_copy_sends, count);
+    }
+    let mut options = with_thresholds(1000, 32);
+    options.testing.disabled_features.zero_copy = true;
+    let mut pair = Pair::with(Family::Internet, &SimOptions::new(1), &options);
+    assert!(pair.send_vectored(&[40, 1]));
+    assert_eq!(pair.proactor.metrics().zero_copy_sends, 0);
+}
+
+#[test]
+fn memory_of_a_zero_copy_send_is_kept_until_the_notification() {
+    let (mut pair, send_key) = Pair::sending_zero_copy();
+    let token = Token::new(Kind::SendZeroCopy, send_key);
+    pair.complete_token(token, 40, Completion::MORE);
+    assert_eq!((pair.near().sending, pair.sends(), pair.error()), (Sending::Idle, (1, 0), None));
+    assert!(pair.proactor.zero_copy_sends.get(send_key).unwrap().memory.is_some());
+    pair.complete_token(token, 0, Completion::NOTIFICATION);
+    assert_eq!((pair.proactor.zero_copy_sends.len(), pair.sends(), pair.error()), (0, (1, 0), None));
+
+    // After a short send, the rest is sent once the memory is no longer in use.
+    let (mut pair, send_key) = Pair::sending_zero_copy();
+    let token = Token::new(Kind::SendZeroCopy, send_key);
+    pair.complete_token(token, 10, Completion::MORE);
+    assert_eq!((pair.near().sending, pair.sends()), (Sending::ZeroCopy(send_key), (0, 0)));
+    pair.complete_token(token, 0, Completion::NOTIFICATION);
+    assert_eq!((pair.near().sends.queue.queued_bytes(), pair.sends(), pair.error()), (30, (0, 1), None));
+
+    // The result was dropped.
+    let (mut pair, send_key) = Pair::sending_zero_copy();
+    pair.complete_token(Token::new(Kind::SendZeroCopy, send_key), 0, Completion::NOTIFICATION);
+    assert_eq!(pair.error(), Some(libc::ECONNABORTED));
+
+    for (errno, sending, zero_copy_bytes) in
+        [(libc::ENOBUFS, Sending::Async, 32), (libc::EOPNOTSUPP, Sending::Inline(1), usize::MAX)]
+    {
+        let (mut pair, send_key) = Pair::sending_zero_copy();
+        pair.complete_token(Token::new(Kind::SendZeroCopy, send_key), -errno, 0);
+        assert_eq!((pair.error(), pair.proactor.zero_copy_bytes), (None, zero_copy_bytes));
+        assert_eq!(discriminant(&pair.near().sending), discriminant(&sending));
+        assert_eq!(pair.sends().1, u64::from(errno == libc::ENOBUFS));
+    }
+
+    // An aborted stream does not wait for the notification of a short send.
+    let (mut pair, send_key) = Pair::sending_zero_copy();
+    pair.complete_token(Token::new(Kind::SendZeroCopy, send_key), 10, Completion::MORE);
+    pair.proactor.abort(pair.near);
+    assert!(pair.proactor.streams.get(pair.near).is_none());
+    assert!(pair.proactor.zero_copy_sends.get(send_key).unwrap().memory.is_some());
+}
+
+#[test]
+#[cfg_attr(debug_assertions, should_panic(expected = "invariant 8"))]
+fn second_result_of_a_zero_copy_send_fails_the_stream() {
+    let (mut pair, send_key) = Pair::sending_zero_copy();
+    let token = Token::new(Kind::SendZeroCopy, send_key);
+    pair.complete_token(token, 40, Completion::MORE);
+    pair.complete_token(token, 40, Completion::MORE);
+    assert!(pair.error().is_some());
+}
+
+#[test]
+fn aborted_stream_is_reset_while_its_memory_may_be_read() {
+    for (is_sender, is_reset) in [(true, true), (false, false)] {
+        let mut pair = Pair::new();
+        assert!(pair.receive().is_pending());
+        pair.turns();
+        let stream = if is_sender { pair.near } else { pair.far };
+        let memory = Some(Queued(SendBuf::Vec(vec![7; 40])));
+        pair.proactor.zero_copy_sends.insert(ZeroCopySend { stream, short_result: None, memory });
+        pair.proactor.abort(pair.near);
+        pair.turns();
+        let expected = if is_reset { Poll::Ready(Err(Some(libc::ECONNRESET))) } else { ready(b"") };
+        assert_eq!(pair.receive(), expected);
+    }
+}
+
+#[test]
+fn release_cancels_only_what_is_in_flight() {
+    let mut pair = Pair::new();
+    assert!(!pair.proactor.release(pair.near), "nothing is unsent");
+    assert!(pair.proactor.streams.get(pair.near).is_none() && !pair.proactor.needs_turn());
+    // A poll for writability would never complete.
+    let mut pair = Pair::small(64);
+    pair.send_now(b"12345678");
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    let range = FileRange { file: file.as_fd(), offset: 0, length: 10 };
+    assert!(pair.proactor.poll_send_file(pair.near, range, Waker::noop()).is_pending());
+    assert!(pair.near().sending == Sending::Polling && pair.near().sends_files);
+    pair.turns();
+    assert!(!pair.proactor.release(pair.near));
+    pair.turns();
+    assert!(pair.proactor.streams.get(pair.near).is_none());
+}
+
+#[test]
+fn stream_takes_no_bytes_until_it_is_connected() {
+    let mut listening = Listening::new(&options());
+    let key = listening.proactor.connect(listening.address, None).unwrap();
+    let is_connected = |listening: &Listening| listening.proactor.streams.get(key).unwrap().is_connected();
+    assert!(!is_connected(&listening));
+    listening.connect(0);
+    assert!(is_connected(&listening));
+}
+
+#[test]
+fn receive_in_flight_has_one_kind() {
+    for (receiving, kind) in [
+        (Receiving::Idle, None),
+        (Receiving::Ring, Some(Kind::Receive)),
+        (Receiving::Polling, Some(Kind::Readable)),
+        (Receiving::Cancelling(Kind::Receive), Some(Kind::Receive)),
+        (Receiving::InDoubt(Kind::Readable), Some(Kind::Readable)),
+    ] {
+        for other in [Kind::Receive, Kind::Readable] {
+            assert_eq!(receiving.is_in_flight(other), kind == Some(other), "{receiving:?}");
+        }
+    }
+}
+
+#[test]
+fn received_chunks_are_counted() {
+    let (pair, mut received) = (Pair::new(), Received::default());
+    for count in 1..=4 {
+        let chunk = pair.proactor.pools.copy(b"a").next().unwrap();
+        assert_eq!(received.push(chunk), count);
+    }
+}
+
+#[test]
+fn failed_poll_fails_the_receive_unless_it_was_cancelled() {
+    for (errno, is_returned) in [(libc::EIO, true), (libc::ECANCELED, false)] {
+        let mut pair = Pair::direct();
+        assert!(pair.receive().is_pending());
+        pair.complete(Kind::Readable, -errno, 0);
+        let expected = if is_returned { Poll::Ready(Err(Some(errno))) } else { Poll::Pending };
+        assert_eq!(pair.receive(), expected);
+    }
+}
+
+#[test]
+fn urgent_data_is_reported_only_if_there_is_some() {
+    let mut proactor = Pair::new().proactor;
+    let socket = proactor.kernel.sockets_mut().open(false).unwrap();
+    let key = proactor.register(Rc::new(socket), Interest::READABLE | Interest::PRIORITY).unwrap();
+    let poll = |proactor: &mut Proactor<SimCompletion>, direction| {
+        proactor.poll_ready(key, direction, Waker::noop(), None).map(Result::unwrap).is_ready()
+    };
+    let complete = |proactor: &mut Proactor<SimCompletion>, direction, events: i16| {
+        let token = Token::source(key, direction);
+        let completion = Completion { token, result: events.into(), flags: Completion::MORE };
+        proactor.dispatch(&completion, &mut WakeQueue::default());
+    };
+    assert!(!poll(&mut proactor, Direction::Read) && !poll(&mut proactor, Direction::Priority));
+    complete(&mut proactor, Direction::Priority, libc::POLLPRI);
+    assert!(!poll(&mut proactor, Direction::Priority), "every wake-up reports urgent data");
+    assert!(!poll(&mut proactor, Direction::Read));
+    complete(&mut proactor, Direction::Read, libc::POLLIN | libc::POLLPRI);
+    assert!(poll(&mut proactor, Direction::Read) && poll(&mut proactor, Direction::Priority));
+    assert!(proactor.source(key).is_some() && proactor.deregister(key) && proactor.source(key).is_none());
 }
