@@ -331,6 +331,39 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri does not support io_uring")]
+    fn find_work_reads_completions() {
+        let Some(mut proactor) = proactor() else { return };
+        let (file, mut wakes) = (file(), WakeQueue::default());
+        assert!(!proactor.find_work(&mut wakes).expect("nothing to do"));
+        let key = proactor.start_file(read_of(&file)).expect("io_uring reads files");
+        proactor.enter(Wait::None).expect("submit");
+        while !proactor.find_work(&mut wakes).expect("turn") {}
+        turn_until(&mut proactor, |proactor| {
+            proactor.files.get(key).is_some_and(|operation| operation.result.is_some())
+        });
+        proactor.release_file(key);
+        assert!(proactor.is_quiescent());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri does not support io_uring")]
+    fn only_waits_for_several_writes_count_as_waits_without_a_yield() {
+        for (count, wait, waits_without_yield) in
+            [(2, Wait::Forever, 2), (1, Wait::Forever, 3), (2, Wait::None, 3)]
+        {
+            let Some(mut proactor) = proactor() else { return };
+            let (file, mut wakes) = (file(), WakeQueue::default());
+            start_writes(&mut proactor, &file, count);
+            proactor.waits_without_yield = 3;
+            assert_eq!(proactor.submit_writes(wait).expect("submit"), wait);
+            assert_eq!(proactor.waits_without_yield, waits_without_yield, "{count} writes");
+            assert!(proactor.queued_writes.is_empty());
+            proactor.shut_down(&mut wakes).expect("shut down");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri does not support io_uring")]
     fn writes_in_doubt_are_not_expected_to_complete() {
         let Some(mut proactor) = proactor() else { return };
         let (file, mut wakes) = (file(), WakeQueue::default());

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use super::receive_window::ReceiveWindow;
-use super::stream::{HangupPoll, Received, Receiving, Sending, Stream};
+use super::stream::{HangupPoll, Received, Receiving, Sending, SourcePoll, Stream};
 use super::{Proactor, ZeroCopySend};
 use crate::driver::kernel::Kernel;
 use crate::driver::kernel::op::{Completion, SINGLE_WAKE_UP, Wait};
@@ -148,6 +148,23 @@ fn calls_and_completions_are_counted() {
 }
 
 #[test]
+fn completions_that_do_not_fit_into_the_queue_are_counted() {
+    let mut options = options();
+    options.testing.cq_entries = 1;
+    let mut pair = Pair::with(Family::Internet, &SimOptions::new(1), &options);
+    for key in [pair.near, pair.far] {
+        assert!(pair.proactor.poll_receive(key, &mut None, Waker::noop()).is_pending());
+    }
+    pair.turns();
+    assert_eq!(pair.proactor.metrics().completion_overflows, 0);
+    for key in [pair.near, pair.far] {
+        pair.proactor.shutdown_write(key).unwrap();
+    }
+    pair.turns();
+    assert!(pair.proactor.metrics().completion_overflows > 0);
+}
+
+#[test]
 fn driver_is_quiescent_only_without_entries() {
     let mut proactor = Pair::new().proactor;
     assert!(!proactor.is_quiescent());
@@ -167,12 +184,13 @@ fn driver_is_quiescent_only_without_entries() {
     proactor.release_listener(listener);
     let source = proactor.register(Rc::new(source), Interest::READABLE).unwrap();
     assert!(!proactor.is_quiescent());
+    proactor.release(stream);
+    assert!(!proactor.is_quiescent() && proactor.stream_count() == 0);
     proactor.deregister(source);
     let send = ZeroCopySend { stream, short_result: None, memory: None };
     let send = proactor.zero_copy_sends.insert(send);
     assert!(!proactor.is_quiescent());
     proactor.zero_copy_sends.remove(send);
-    proactor.release(stream);
     turn(&mut proactor);
     assert!(proactor.is_quiescent());
 }
@@ -708,7 +726,7 @@ fn result_of_a_send_decides_what_follows() {
 #[test]
 fn only_long_messages_on_internet_sockets_are_sent_without_a_copy() {
     for (family, lengths, count) in
-        [(Family::Internet, [40, 1], 1), (Family::Unix, [40, 1], 0), (Family::Internet, [15, 15], 0)]
+        [(Family::Internet, [1500, 1], 1), (Family::Unix, [1500, 1], 0), (Family::Internet, [15, 15], 0)]
     {
         let mut pair = Pair::with(family, &SimOptions::new(1), &with_thresholds(1000, 32));
         assert!(pair.send_vectored(&lengths));
@@ -874,4 +892,44 @@ fn urgent_data_is_reported_only_if_there_is_some() {
     complete(&mut proactor, Direction::Read, libc::POLLIN | libc::POLLPRI);
     assert!(poll(&mut proactor, Direction::Read) && poll(&mut proactor, Direction::Priority));
     assert!(proactor.source(key).is_some() && proactor.deregister(key) && proactor.source(key).is_none());
+}
+
+#[test]
+fn poll_of_a_source_lasts_except_for_writing() {
+    let sim = SimOptions::new(1);
+    let mut kernel = SimCompletion::new(SimNetwork::new(&sim), &sim, &options());
+    let (near, far) = kernel.sockets_mut().pair_unix().unwrap();
+    let mut proactor = Proactor::new(kernel, &options());
+    let key = proactor.register(Rc::new(near), Interest::READABLE | Interest::WRITABLE).unwrap();
+    for direction in [Direction::Read, Direction::Write] {
+        assert!(proactor.poll_ready(key, direction, Waker::noop(), None).is_pending());
+    }
+    proactor.kernel.sockets_mut().send(&far, b"abc").unwrap();
+    (0..3).for_each(|_| proactor.turn(Wait::None, &mut WakeQueue::default()).unwrap());
+    for direction in [Direction::Read, Direction::Write] {
+        assert!(proactor.poll_ready(key, direction, Waker::noop(), None).is_ready());
+    }
+    let polls = &proactor.sources.get(key).unwrap().polls;
+    assert_eq!(polls[Direction::Read as usize], SourcePoll::Armed);
+    assert_eq!(polls[Direction::Write as usize], SourcePoll::Idle);
+}
+
+#[test]
+fn descriptors_are_received_only_by_open_direct_streams() {
+    let receive = |pair: &mut Pair| {
+        let (mut buffer, mut descriptors) = ([0; 8], Vec::new());
+        let target = (&mut buffer[..], &mut descriptors);
+        let polled = pair.proactor.poll_receive_with_fds(pair.far, target, Waker::noop());
+        polled.map_err(|error| error.raw_os_error())
+    };
+    let mut pair = Pair::direct();
+    pair.send_now(b"abc");
+    assert_eq!(receive(&mut pair), Poll::Ready(Ok(3)));
+    let mut pair = Pair::new();
+    pair.send_now(b"abc");
+    assert!(receive(&mut pair).is_pending(), "receives through the ring");
+    let mut pair = Pair::direct();
+    assert!(receive(&mut pair).is_pending());
+    pair.complete(Kind::Readable, -libc::EIO, 0);
+    assert_eq!(receive(&mut pair), Poll::Ready(Err(Some(libc::EIO))));
 }
