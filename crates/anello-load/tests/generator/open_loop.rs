@@ -196,7 +196,7 @@ fn measures_percentiles_of_stalling_server() {
             Duration::from_millis(if left_ms <= every_ms / 10 { left_ms } else { 0 })
         }
     };
-    assert_exact_quantiles(stall(500), 50, Duration::from_secs(1));
+    assert_exact_quantiles(stall(500), short_or_long(50, 200), Duration::from_secs(1));
     let (every_ms, seconds) = short_or_long((1000, 2), (10_000, 30));
     assert_exact_quantiles(stall(every_ms), 10, Duration::from_secs(seconds));
     assert_quantiles(stall(100), 200, Duration::from_millis(200), 0);

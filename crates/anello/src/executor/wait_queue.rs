@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(counts(), [0, 0, 0]);
         poll(&mut second, 1, Poll::Ready(()));
         assert_eq!(counts(), [1, 0, 0]);
-        // It has left, and its ticket has nothing to give up.
+        // It has left the queue, so that dropping its ticket changes nothing.
         drop(second);
         assert_eq!(counts(), [1, 0, 0]);
         drop(first);
