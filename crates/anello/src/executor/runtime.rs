@@ -201,24 +201,13 @@ impl Runtime {
         );
         let _entered = RunGuard::new(&self.shared);
         let _on_unwind = FlushOnUnwind(&self.shared);
-        let inbox = Arc::clone(&self.shared.inbox);
-        let main = Arc::new(MainTask { is_woken: AtomicBool::new(true), inbox });
-        let waker = Waker::from(Arc::clone(&main));
-        let mut context = Context::from_waker(&waker);
         let mut future = pin!(Some(future));
-        let mut guard = BatchGuard(&self.shared, Batch::new());
-        let batch = &mut guard.1;
-        let mut wakes = WakeQueue::new(&context::WAKER_VTABLE, context::has_ready_tasks);
+        let mut main_loop = MainLoop::new(&self.shared);
         loop {
-            if batch.is_finished()
-                && main.is_woken.load(Ordering::Relaxed)
-                && main.is_woken.swap(false, Ordering::Acquire)
-            {
-                self.shared.turn.budget.set(BUDGET_PER_POLL);
-                add(&self.shared.tasks.counters.polls, 1);
-                let mut poll = || future.as_mut().as_pin_mut().map(|future| future.poll(&mut context));
-                let polled = self.shared.measure_poll(None, &mut poll);
-                if let Some(Poll::Ready(output)) = polled {
+            if main_loop.is_main_due() {
+                let mut context = Context::from_waker(&main_loop.waker);
+                let poll = || future.as_mut().as_pin_mut().map(|future| future.poll(&mut context));
+                if let Some(Poll::Ready(output)) = self.shared.measure_poll(None, poll) {
                     // Drops the sockets that the future still owns. This runtime might not run again for a long time,
                     // so they are closed now, and accepted bytes and notifications for other workers are submitted.
                     future.set(None);
@@ -226,15 +215,9 @@ impl Runtime {
                     return output;
                 }
             }
-            run_ready(&self.shared, batch);
-            let busy = main.is_woken.load(Ordering::Relaxed)
-                || !batch.is_finished()
-                || !self.shared.tasks.ready.borrow().is_empty();
-            if let Err(error) = take_turn(&self.shared, &mut wakes, busy, &main.is_woken) {
+            if let Err(error) = main_loop.run_once() {
                 panic!("{} driver failed: {error}", self.driver().name);
             }
-            #[cfg(debug_assertions)]
-            self.shared.check(batch);
         }
     }
 }
@@ -265,6 +248,54 @@ impl Drop for FlushOnUnwind<'_> {
         if thread::panicking() {
             catch_and_log_panic("waker panicked while block_on was unwinding", || self.0.flush_driver());
         }
+    }
+}
+
+/// The part of `block_on` that does not depend on the type of its future, so that it is compiled once.
+struct MainLoop<'a> {
+    batch: BatchGuard<'a>,
+    wakes: WakeQueue,
+    main: Arc<MainTask>,
+    /// Wakes `main`.
+    waker: Waker,
+}
+
+impl<'a> MainLoop<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        let inbox = Arc::clone(&shared.inbox);
+        let main = Arc::new(MainTask { is_woken: AtomicBool::new(true), inbox });
+        Self {
+            batch: BatchGuard(shared, Batch::new()),
+            wakes: WakeQueue::new(&context::WAKER_VTABLE, context::has_ready_tasks),
+            waker: Waker::from(Arc::clone(&main)),
+            main,
+        }
+    }
+
+    /// Returns whether the main future must be polled now, and starts its budget. A wake-up counts once.
+    fn is_main_due(&self) -> bool {
+        let BatchGuard(shared, batch) = &self.batch;
+        let is_due = batch.is_finished()
+            && self.main.is_woken.load(Ordering::Relaxed)
+            && self.main.is_woken.swap(false, Ordering::Acquire);
+        if is_due {
+            shared.turn.budget.set(BUDGET_PER_POLL);
+            add(&shared.tasks.counters.polls, 1);
+        }
+        is_due
+    }
+
+    /// Runs the ready tasks, the driver and the timers.
+    fn run_once(&mut self) -> io::Result<()> {
+        let BatchGuard(shared, batch) = &mut self.batch;
+        run_ready(shared, batch);
+        let busy = self.main.is_woken.load(Ordering::Relaxed)
+            || !batch.is_finished()
+            || !shared.tasks.ready.borrow().is_empty();
+        take_turn(shared, &mut self.wakes, busy, &self.main.is_woken)?;
+        #[cfg(debug_assertions)]
+        shared.check(batch);
+        Ok(())
     }
 }
 
