@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use anello_bare::disk::{Command, Engine, Operation, Outcome, Worker};
@@ -20,17 +21,22 @@ use tempfile::TempDir;
 const FILE_BYTES: u64 = 2 << 20;
 const BLOCKS: u64 = FILE_BYTES / 4096;
 
-/// Runs `case` for each available engine.
-fn for_each_engine(case: impl Fn(Engine)) {
-    for engine in Engine::value_variants().iter().copied() {
-        match engine.check() {
-            Ok(()) => {
-                println!("{engine}");
-                case(engine);
+/// Runs `case` for all available engines at the same time.
+fn for_each_engine(case: impl Fn(Engine) + Sync) {
+    thread::scope(|scope| {
+        for engine in Engine::value_variants().iter().copied() {
+            match engine.check() {
+                Ok(()) => {
+                    let case = &case;
+                    scope.spawn(move || {
+                        println!("{engine}");
+                        case(engine);
+                    });
+                }
+                Err(error) => println!("{engine}: skipped: {error}"),
             }
-            Err(error) => println!("{engine}: skipped: {error}"),
         }
-    }
+    });
 }
 
 /// Creates a directory next to the test binaries, which are more likely to be on a disk than the temporary directory.

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anello_load::Report;
@@ -308,15 +309,16 @@ fn deployment_scripts_run_all_shards_and_merge() {
         });
         attempts.into_iter().find(|(.., error)| !error.contains("choose a later time")).unwrap()
     };
-    for (script, launcher) in [
-        ("deploy/slurm/load.sbatch", ""),
-        ("deploy/mpi/load", "-n 3"),
-        ("deploy/ssh/load", "host1 host2 host3"),
-    ] {
+    let assert_complete = |script: &str, launcher: &str| {
         let (code, text, error) = run(script, launcher);
         assert_eq!(code, Some(0), "{script}: {text}{error}");
         assert!(text.contains("shards          3 of 3") && text.contains(" 20 offered"), "{script}: {text}");
-    }
-    let (code, text, _) = run("deploy/ssh/load", "host1 unknown host3");
-    assert!(code == Some(1) && text.contains("of 3 shards, these are missing: 1"), "{text}");
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| assert_complete("deploy/slurm/load.sbatch", ""));
+        scope.spawn(|| assert_complete("deploy/mpi/load", "-n 3"));
+        scope.spawn(|| assert_complete("deploy/ssh/load", "host1 host2 host3"));
+        let (code, text, _) = run("deploy/ssh/load", "host1 unknown host3");
+        assert!(code == Some(1) && text.contains("of 3 shards, these are missing: 1"), "{text}");
+    });
 }

@@ -209,7 +209,7 @@ const MAX_BYTES_PER_IDLE_CLIENT: usize = 4096;
 
 #[test]
 fn fault_21_idle_clients_use_bounded_memory_and_time_out() {
-    let Some(count) = open_files(short_or_long(3000, 15_000)) else { return };
+    let Some(count) = open_files(short_or_long(1500, 15_000)) else { return };
     let max_connections = (count - 100).to_string();
     eprintln!("{count} idle clients, limited by the open-file limit");
     for driver in driver_flags() {
