@@ -35,4 +35,4 @@ pub use servers::{
 };
 pub use setup::Setup;
 pub use table::{all_setups, both_drivers, both_drivers_and_sim, fallback_setups, setup_named, smallest};
-pub use watchdog::{hang_timeout, scaled_timeout, wait_until, within};
+pub use watchdog::{hang_timeout, scaled_timeout, wait_until, wait_until_refused, within};

@@ -1,5 +1,6 @@
 //! Limits for tests that hang.
 
+use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -75,6 +76,17 @@ pub fn wait_until(mut condition: impl FnMut() -> bool) {
         assert!(start.elapsed() < limit, "the condition is not met within {limit:?}");
         thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Blocks the thread until no socket listens at the address. A process that another test starts has copies of all
+/// descriptors until it executes its program, so a listener may still accept when its owner has closed it.
+///
+/// # Panics
+///
+/// Panics if a socket still listens after [`hang_timeout`].
+#[track_caller]
+pub fn wait_until_refused(address: SocketAddr) {
+    wait_until(|| TcpStream::connect(address).is_err());
 }
 
 #[cfg(test)]

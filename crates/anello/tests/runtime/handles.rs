@@ -17,7 +17,7 @@ use anello::{Handle, Runtime, spawn, spawn_blocking, yield_now};
 
 use crate::common::{
     ANY_PORT, both_drivers, on_both_drivers, on_every_driver, on_every_driver_and_sim, pair,
-    simulated_drivers,
+    simulated_drivers, wait_until_refused,
 };
 
 fn message_of_panic(action: impl FnOnce()) -> String {
@@ -176,7 +176,7 @@ fn shutdown_timeout_limits_drain() {
                 false => runtime.shutdown_timeout(Duration::from_millis(1)),
             }
             assert_eq!(Rc::strong_count(&dropped), 1, "its tasks have been dropped");
-            assert!(std::net::TcpStream::connect(address).is_err(), "its sockets have been closed");
+            wait_until_refused(address);
             drop(peer);
         }
     });
