@@ -14,7 +14,7 @@ use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogFormat, L
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use anello_http::server::TlsConfig;
 use anello_http::{Body, Request, Response, Server, ServerOptions};
-use anello_test::{Setup, main_drivers_and_sim, run_on_each, simulated_drivers};
+use anello_test::{Setup, hang_timeout, main_drivers_and_sim, run_on_each, simulated_drivers};
 use bytes::Bytes;
 use futures_core::Stream;
 use serde_json::Value;
@@ -96,6 +96,7 @@ impl ObservedServer {
         let path = directory.path().join("access.log");
         let mut log = AccessLogOptions::default();
         (log.target, log.format) = (LogTarget::File(path.clone()), LogFormat::Json);
+        log.close_timeout = hang_timeout();
         let log = AccessLog::start(log).expect("start log");
         let metrics = ServerMetrics::new(MetricsOptions::default());
         let builder = Server::builder().options(options).access_log(log.worker(0));

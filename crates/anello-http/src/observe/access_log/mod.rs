@@ -278,12 +278,12 @@ mod tests {
 
     use super::*;
 
-    fn start_on(file: File) -> AccessLog {
+    fn start_on(file: File, close_timeout: Duration) -> AccessLog {
         let options = AccessLogOptions {
             max_field_bytes: 24,
             buffer_bytes: 1024,
             max_buffers: 4,
-            close_timeout: Duration::from_millis(10),
+            close_timeout,
             ..AccessLogOptions::default()
         };
         AccessLog::start_on(Output::inherited(file), options).unwrap()
@@ -310,7 +310,7 @@ mod tests {
         let pipe_bytes = fcntl_setpipe_size(&writer, 4096).unwrap();
         let mut writer = File::from(OwnedFd::from(writer));
         writer.write_all(&vec![0; pipe_bytes]).unwrap();
-        let log = start_on(writer);
+        let log = start_on(writer, Duration::from_millis(10));
         let (mut worker, handle) = (log.worker(0), log.handle());
         let mut recorded = 0;
         while worker.dropped_lines() < 1000 {
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn departed_workers_release_their_memory() {
-        let log = start_on(File::create("/dev/null").unwrap());
+        let log = start_on(File::create("/dev/null").unwrap(), Duration::from_secs(60));
         let handle = log.handle();
         let references = Arc::strong_count(&handle.shared);
         for number in 0..100 {

@@ -327,7 +327,8 @@ fn start_with_invalid_options_returns_error_with_remedy() {
     AccessLog::start(small.clone()).unwrap().close().unwrap();
     small.max_buffers = 1;
     assert!(start_error(small).contains("at least 2 buffers"));
-    AccessLog::start(AccessLogOptions::default()).unwrap().close().unwrap();
+    let default = AccessLogOptions::default().close_timeout(Duration::from_secs(60));
+    AccessLog::start(default).unwrap().close().unwrap();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tests for access log lines: each line is written to a log and read back.
 
 use std::fs;
+use std::time::Duration;
 
 use anello_http::observe::access_log::{
     AccessLog, AccessLogOptions, FormattedPeer, LogEntry, LogFormat, LogTarget, RequestLine,
@@ -29,6 +30,7 @@ fn worker_log_text(
     let mut options = AccessLogOptions::default();
     (options.format, options.max_field_bytes) = (format, max_field_bytes);
     (options.target, options.buffer_bytes) = (LogTarget::File(path.clone()), 384 + 4 * max_field_bytes);
+    options.close_timeout = Duration::from_secs(60);
     let log = AccessLog::start(options).unwrap();
     let mut worker = log.worker(worker);
     entries.iter().for_each(|entry| worker.record(entry));
