@@ -22,7 +22,8 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::prelude::*;
 
 use self::common::terminal::Messages;
 use self::common::{build_identity, output};
@@ -80,17 +81,32 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes log lines to standard error, after the end of a view. `ANELLO_LOG` sets the filter, such as `info` or
-/// `anello=debug`; the default is `warn`.
+/// Writes log lines to standard error, after the end of a view. `ANELLO_LOG` selects them: a level, such as `info`, or a
+/// list of `target=level`, such as `anello=debug,anello_http=info`. The default is `warn`.
 fn start_log() {
-    let filter = EnvFilter::try_from_env("ANELLO_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Messages).with_target(false);
+    let selected = env::var_os("ANELLO_LOG").filter(|value| !value.is_empty());
+    // Without this check, a misspelled level would be a target, and nothing a level.
+    let is_directive =
+        |entry: &str| entry.contains('=') || !entry.is_empty() && entry.parse::<LevelFilter>().is_ok();
+    let directives = |value: &&str| value.split(',').all(is_directive);
+    let targets =
+        selected.as_ref().and_then(|value| value.to_str().filter(directives)?.parse::<Targets>().ok());
+    if let (Some(value), None) = (&selected, &targets) {
+        output::print_stderr(format_args!(
+            "anello: invalid ANELLO_LOG={}: logging warnings (use a level, such as info, or a list of target=level, such \
+             as anello=debug,anello_http=info)",
+            value.display()
+        ));
+    }
+    let targets = targets.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
     // Colours are used only on a terminal, and not if NO_COLOR is set (no-color.org).
     let is_coloured =
         io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let log = log.with_ansi(is_coloured);
+    let log =
+        tracing_subscriber::fmt::layer().with_writer(|| Messages).with_target(false).with_ansi(is_coloured);
     // If standard error is closed, reporting that a log line could not be written would panic.
-    log.log_internal_errors(false).init();
+    let log = log.log_internal_errors(false);
+    tracing_subscriber::registry().with(log).with(targets).init();
 }
 
 #[cfg(test)]

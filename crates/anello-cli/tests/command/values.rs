@@ -169,3 +169,17 @@ fn scenario_type_errors_use_toml_terms() {
         assert!(errors[2].ends_with(line), "the line contains the key: {errors:?}");
     }
 }
+
+#[test]
+fn log_filter_is_a_level_or_a_list_of_targets() {
+    let directory = TempDir::new().expect("a directory");
+    let lines = |value: &str| lines(&run(&directory, &["completions", "bash"], &[("ANELLO_LOG", value)]));
+    for valid in ["", "off", "INFO", "anello=debug", "warn,anello_http=trace"] {
+        assert!(lines(valid).is_empty(), "{valid}");
+    }
+    for invalid in ["inof", "anello", "anello=inof", "a=b=info", "warn,"] {
+        let start =
+            format!("anello: invalid ANELLO_LOG={invalid}: logging warnings (use a level, such as info, or ");
+        assert!(matches!(&*lines(invalid), [line] if line.starts_with(&start)), "{invalid}");
+    }
+}
