@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anello::JoinHandle;
 use anello::time::{self, sleep, timeout};
+use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{self, StreamExt};
 
 use crate::engine::connection::{Connection, ConnectionState};
@@ -75,7 +76,20 @@ impl Session {
     }
 
     /// Opens one thread's share of the connections. The load must be valid. Times are relative to `origin`.
-    pub(crate) async fn open(
+    ///
+    /// The future is boxed, like that of a measurement, so that its code is generated, and optimized, in this crate:
+    /// that of a future is otherwise generated where it is polled.
+    pub(crate) fn open<'a>(
+        load: LoadConfig,
+        share: Share,
+        origin: Instant,
+        references: References,
+        on_tick: &'a mut dyn FnMut(ProgressSnapshot) -> ControlFlow<()>,
+    ) -> LocalBoxFuture<'a, Self> {
+        Box::pin(Self::open_share(load, share, origin, references, on_tick))
+    }
+
+    async fn open_share(
         load: LoadConfig,
         share: Share,
         origin: Instant,
@@ -181,11 +195,15 @@ impl Session {
 
     /// Runs a measurement to completion. If the observer returns `Break`, requests in flight are abandoned after a
     /// short time and do not count.
-    pub(crate) async fn run_measurement(
-        &mut self,
-        request: &MeasurementRequest,
-        observer: &mut dyn Observer,
-    ) -> FinalInterval {
+    pub(crate) fn run_measurement<'a>(
+        &'a mut self,
+        request: &'a MeasurementRequest,
+        observer: &'a mut dyn Observer,
+    ) -> LocalBoxFuture<'a, FinalInterval> {
+        Box::pin(self.measure(request, observer))
+    }
+
+    async fn measure(&mut self, request: &MeasurementRequest, observer: &mut dyn Observer) -> FinalInterval {
         let shared = Rc::clone(&self.shared);
         let schedule = shared.load.mode.open_loop().zip(request.rate);
         let schedule = schedule.map(|((_, arrivals, seed), (per_second, number))| {

@@ -118,7 +118,16 @@ pub fn run_with_pause(
     load: &LoadConfig,
     runtime: &anello::RuntimeBuilder,
     pause: &PauseSwitch,
-    on_event: impl FnMut(Event<'_>) -> ControlFlow<()>,
+    mut on_event: impl FnMut(Event<'_>) -> ControlFlow<()>,
+) -> io::Result<Outcome> {
+    execute(load, runtime, pause, &mut on_event)
+}
+
+fn execute(
+    load: &LoadConfig,
+    runtime: &anello::RuntimeBuilder,
+    pause: &PauseSwitch,
+    on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
 ) -> io::Result<Outcome> {
     load.validate().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     load.start_at.map_or(Ok(()), start_time::check)?;
@@ -130,10 +139,10 @@ pub fn run_with_pause(
     result.map(|()| run.results.into_outcome(load, run.identity))
 }
 
-struct Run<'a, W> {
+struct Run<'a> {
     load: &'a LoadConfig,
     identity: RunIdentity,
-    on_event: W,
+    on_event: &'a mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
     origin: Instant,
     launched: Instant,
     /// Time from the launch until the connections start to be opened.
@@ -162,13 +171,13 @@ struct Measurement {
     totals: Totals,
 }
 
-impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
+impl<'a> Run<'a> {
     fn start(
         load: &'a LoadConfig,
         runtime: &anello::RuntimeBuilder,
         sampler: Sampler,
         pause: &PauseSwitch,
-        on_event: W,
+        on_event: &'a mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
     ) -> io::Result<Self> {
         let shared_progress = Arc::new(SharedProgress::new(load.threads, pause.clone()));
         let references = load.http_load().map(references).unwrap_or_default();
@@ -457,7 +466,7 @@ mod tests {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let load = LoadConfig { connections: 1, ..LoadConfig::echo(server.local_addr().unwrap(), 1) };
         let sampler = Sampler::new(None, Vec::new()).unwrap();
-        let on_event = |_: Event<'_>| ControlFlow::Continue(());
+        let on_event = &mut |_: Event<'_>| ControlFlow::Continue(());
         let (runtime, pause) = (anello::Runtime::builder(), PauseSwitch::default());
         let mut run = Run::start(&load, &runtime, sampler, &pause, on_event).unwrap();
         // The worker thread continues, so the channel stays open.
