@@ -6,11 +6,11 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use ring::digest;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::plan::contender::Contender;
 use crate::plan::peers::Toolchains;
@@ -68,7 +68,12 @@ impl Hashes {
 }
 
 fn sha256(path: &Path) -> io::Result<String> {
-    let mut hash = Sha256::new();
-    io::copy(&mut File::open(path)?, &mut hash)?;
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    let (mut file, mut buffer) = (File::open(path)?, vec![0; 64 << 10]);
+    let mut hash = digest::Context::new(&digest::SHA256);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(hash.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()),
+            length => hash.update(&buffer[..length]),
+        }
+    }
 }
