@@ -7,9 +7,9 @@
 //!   from. If the commit cannot be determined, the value is "unknown: " followed by the reason. The value is part of
 //!   the binary, and identical sources must give identical binaries; commits that change only documents or tests
 //!   therefore must not change it.
-//! - `ANELLO_BUILD_TOOLS`: compiler, profile, optimization level and flags. This text is published in reports, so
-//!   absolute paths in the flags are reduced to their last component. `--remap-path-prefix=FROM=TO` is omitted: it
-//!   contains the directory of the build, on which the binary must not depend.
+//! - `ANELLO_BUILD_TOOLS`: compiler, profile, optimization level of the servers, and flags. This text is published in
+//!   reports, so absolute paths in the flags are reduced to their last component. `--remap-path-prefix=FROM=TO` is
+//!   omitted: it contains the directory of the build, on which the binary must not depend.
 //!
 //! Cargo reruns the script when another commit is checked out or a source file of the binary changes. Errors in this
 //! script never fail the build.
@@ -25,6 +25,9 @@ const NON_PROGRAM_DIRECTORIES: [&str; 3] = ["tests", "examples", "benches"];
 /// Environment variables that contain compiler flags: the one set by users, and the one that Cargo passes to build
 /// scripts.
 const FLAGS: [&str; 2] = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"];
+
+/// Environment variable with the optimization level of the crate `anello-servers`, which its build script sets.
+const SERVERS_OPT_LEVEL: &str = "DEP_ANELLO_SERVERS_OPT_LEVEL";
 
 /// Path of this crate's manifest in the anello repository.
 const MANIFEST: &str = "crates/anello-cli/Cargo.toml";
@@ -142,11 +145,11 @@ pub fn commit_state_files(workspace: &Path) -> Vec<PathBuf> {
     state_files
 }
 
-/// Returns the compiler, profile, optimization level and flags, as far as Cargo reports them.
+/// Returns the compiler, profile, optimization level of the servers, and flags, as far as Cargo reports them.
 pub fn tools(compiler: Option<String>, variable: impl Fn(&str) -> Option<String>) -> String {
     let mut words = vec![compiler.unwrap_or_else(|| "rustc (unknown version)".to_owned())];
     words.extend(variable("PROFILE").map(|profile| format!("profile {profile}")));
-    words.extend(variable("OPT_LEVEL").map(|level| format!("opt-level {level}")));
+    words.extend(variable(SERVERS_OPT_LEVEL).map(|level| format!("opt-level {level}")));
     let flags = variable(FLAGS[1]).unwrap_or_default();
     let flags: Vec<&str> =
         flags.split('\u{1f}').filter(|flag| !flag.starts_with("--remap-path-prefix=")).collect();

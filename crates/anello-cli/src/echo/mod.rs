@@ -4,10 +4,7 @@
 //! the server stops accepting connections, echoes the bytes already received, and closes the connections. A second
 //! signal or the drain timeout closes them immediately.
 
-mod connections;
-mod exchange;
 mod flags;
-mod metrics;
 mod run;
 #[cfg(test)]
 mod simulation;

@@ -10,11 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anello::server::Rebalancer;
 use anello::signal::{SignalKind, Signals};
+use anello_servers::echo::{Limits, Moved, OpenConnections, ServerMetrics, Sizes, accept};
 
-use super::connections::{Limits, Moved, OpenConnections, accept, accept_moved};
-use super::exchange::Sizes;
 use super::flags::Arguments;
-use super::metrics::ServerMetrics;
 use crate::common::admin::{self, Health};
 use crate::common::cpu_limits::{self, GroupLimits};
 use crate::common::listening::{Listening, conflicting_flag_error, finish_accepting, second_signal};
@@ -142,10 +140,7 @@ pub async fn serve(service: Arc<Service>, index: usize, on_ready: impl FnOnce(&S
     let metrics = service.metrics.as_ref().and_then(|metrics| metrics.worker(index));
     let rebalancer = service.rebalancer.as_ref().map(|rebalancer| rebalancer.join(index));
     let open = Rc::new(OpenConnections::new(metrics, rebalancer));
-    let limits = || Arc::clone(&service.limits);
-    let internet = listeners.internet.map(|member| anello::spawn(accept(member, limits(), Rc::clone(&open))));
-    let unix = listeners.unix.map(|member| anello::spawn(accept(member, limits(), Rc::clone(&open))));
-    let moved = anello::spawn(accept_moved(Rc::clone(&open)));
+    let mut accepting = accept(listeners.internet, listeners.unix, &service.limits, &open);
     let signal_received = service.listening.wait_for_shutdown(&mut signals).await?;
     open.refuse_moved();
     service.health.set_draining();
@@ -153,7 +148,7 @@ pub async fn serve(service: Arc<Service>, index: usize, on_ready: impl FnOnce(&S
     if index == 0 {
         service.manager.stopping();
     }
-    finish_accepting(&mut internet.into_iter().chain(unix).chain([moved]).collect::<Vec<_>>()).await;
+    finish_accepting(&mut accepting).await;
     open.drain(service.flags.drain_timeout, second_signal(&mut signals, signal_received)).await;
     Ok(())
 }

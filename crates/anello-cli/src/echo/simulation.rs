@@ -10,11 +10,11 @@ use std::time::Duration;
 use anello::net::{ReadHalf, TcpStream, WriteHalf};
 use anello::sim::{Control, SimModel, Simulation, check};
 use anello::time::{Instant, sleep, timeout};
+use anello_servers::echo::Sizes;
 use anello_test::{pattern, short_or_long};
 use clap::Parser;
 use futures_util::future::join;
 
-use super::exchange::Sizes;
 use super::flags::Arguments;
 use super::run::{Service, serve};
 use crate::common::listening::Listening;

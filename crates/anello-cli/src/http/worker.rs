@@ -16,7 +16,7 @@ use anello_http::files::{Files, FilesError};
 use anello_http::observe::access_log::AccessLogHandle;
 use anello_http::observe::metrics::ServerMetrics;
 use anello_http::server::{MovedConnection, TlsConfig};
-use anello_http::{Request, Server, ServerOptions};
+use anello_http::{Server, ServerOptions};
 use futures_util::future::{Either, select};
 
 use super::directory_watch::DirectoryWatch;
@@ -101,15 +101,8 @@ async fn serve_listeners(listeners: WorkerListeners, service: &Service, worker: 
             service.driver.get_or_init(|| driver);
         }
     }
-    let (server, files) = (builder.build(), Rc::new(files));
-    let new_handler = || {
-        let files = Rc::clone(&files);
-        async move |request: Request| files.handle(&request).await
-    };
-    let internet = listeners.internet.map(|member| server.serve(member, new_handler()));
-    let unix = listeners.unix.map(|member| server.serve(member, new_handler()));
-    let moved = server.serve_moved(new_handler());
-    let mut accepting: Vec<_> = internet.into_iter().chain(unix).chain([moved]).collect();
+    let server = builder.build();
+    let mut accepting = anello_servers::http::serve(&server, listeners.internet, listeners.unix, files);
     let signal_received = service.listening.wait_for_shutdown(&mut signals).await?;
     server.refuse_moved();
     service.health.set_draining();

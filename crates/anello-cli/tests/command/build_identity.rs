@@ -159,7 +159,7 @@ fn watched_files_exist_and_change_with_commit() {
 fn tools_include_compiler_and_flags() {
     let variable = |name: &str| match name {
         "PROFILE" => Some("release".to_owned()),
-        "OPT_LEVEL" => Some("3".to_owned()),
+        "DEP_ANELLO_SERVERS_OPT_LEVEL" => Some("3".to_owned()),
         "CARGO_ENCODED_RUSTFLAGS" => Some("-C\u{1f}target-cpu=native".to_owned()),
         _ => None,
     };

@@ -7,7 +7,7 @@ use anello::exposition::{Counter, Exposition, FamilyKind, ProcessFiles, Publishe
 
 /// Why a connection was closed.
 #[derive(Clone, Copy)]
-pub enum CloseReason {
+pub(super) enum CloseReason {
     /// The peer closed the connection.
     Peer,
     /// The idle timeout expired.
@@ -26,18 +26,18 @@ const CLOSE_REASONS: [&str; 4] = ["peer", "idle", "aborted", "drain"];
 #[derive(Default)]
 #[repr(align(128))]
 pub struct WorkerMetrics {
-    pub accepted: Counter,
-    pub moved: Counter,
+    pub(super) accepted: Counter,
+    pub(super) moved: Counter,
     /// Connections that were closed because the maximum number was reached.
-    pub rejected: Counter,
-    pub received_bytes: Counter,
-    pub sent_bytes: Counter,
-    pub driver: PublishedEntries,
+    pub(super) rejected: Counter,
+    pub(super) received_bytes: Counter,
+    pub(super) sent_bytes: Counter,
+    pub(super) driver: PublishedEntries,
     closed: [Counter; CLOSE_REASONS.len()],
 }
 
 impl WorkerMetrics {
-    pub fn connection_closed(&self, reason: CloseReason) {
+    pub(super) fn connection_closed(&self, reason: CloseReason) {
         self.closed[reason as usize].add(1);
     }
 }
@@ -49,6 +49,7 @@ pub struct ServerMetrics {
 }
 
 impl ServerMetrics {
+    /// Creates the counters of this number of workers.
     pub fn new(workers: usize) -> Self {
         Self { workers: (0..workers).map(|_| Arc::default()).collect(), process: ProcessFiles::open() }
     }

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use anello::net::{ByteStream, Echo, ShutdownHandle, echo, raw_os_error};
+use anello::JoinHandle;
+use anello::net::{ByteStream, Echo, ShutdownHandle, TcpListener, UnixListener, echo, raw_os_error};
 use anello::server::{
     AttachedStream, DetachedStream, GroupListener, GroupMember, PagedSlab, RebalancerMember,
 };
@@ -24,9 +25,13 @@ const PUBLISH_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Options of the connections, and the number of open connections across all workers.
 pub struct Limits {
+    /// Sizes of requests and responses; `None` to echo all data.
     pub sizes: Option<Sizes>,
+    /// Time after which a connection without data is closed.
     pub idle_timeout: Option<Duration>,
+    /// Maximum number of connections.
     pub max_connections: usize,
+    /// Number of open connections.
     pub connections: AtomicUsize,
 }
 
@@ -50,8 +55,22 @@ impl Drop for Admitted {
 /// A connection on its way to another worker.
 pub type Moved = (DetachedStream, Admitted);
 
-/// Accepts connections until the listener is closed.
-pub async fn accept<L: GroupListener>(
+/// Accepts connections until the listeners are closed, and those that other workers move to this one until
+/// [`OpenConnections::refuse_moved`] is called. Returns the tasks that accept them.
+pub fn accept(
+    internet: Option<GroupMember<TcpListener>>,
+    unix: Option<GroupMember<UnixListener>>,
+    limits: &Arc<Limits>,
+    open: &Rc<OpenConnections>,
+) -> Vec<JoinHandle<()>> {
+    let (limits, open) = (|| Arc::clone(limits), || Rc::clone(open));
+    let internet = internet.map(|member| anello::spawn(accept_from(member, limits(), open())));
+    let unix = unix.map(|member| anello::spawn(accept_from(member, limits(), open())));
+    let moved = anello::spawn(accept_moved(open()));
+    internet.into_iter().chain(unix).chain([moved]).collect()
+}
+
+async fn accept_from<L: GroupListener>(
     listener: GroupMember<L>,
     limits: Arc<Limits>,
     open: Rc<OpenConnections>,
@@ -76,8 +95,7 @@ pub async fn accept<L: GroupListener>(
     }
 }
 
-/// Serves the connections that other workers move to this one, until [`OpenConnections::refuse_moved`] is called.
-pub async fn accept_moved(open: Rc<OpenConnections>) {
+async fn accept_moved(open: Rc<OpenConnections>) {
     let Some(rebalancer) = &open.rebalancer else { return };
     while let Some(moved) = rebalancer.recv().await {
         serve_moved(moved, &open);
@@ -196,6 +214,7 @@ struct Slot {
 }
 
 impl OpenConnections {
+    /// Creates the state of a worker. `rebalancer` moves connections between the workers, if there are several.
     pub fn new(metrics: Option<Arc<WorkerMetrics>>, rebalancer: Option<RebalancerMember<Moved>>) -> Self {
         metrics.iter().for_each(|metrics| metrics.driver.publish_driver());
         Self {

@@ -17,7 +17,9 @@ use super::metrics::WorkerMetrics;
 /// Sizes of requests and responses, both nonzero.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
+    /// Size of a request.
     pub request_bytes: usize,
+    /// Size of a response.
     pub response_bytes: usize,
 }
 
