@@ -88,9 +88,9 @@ fn start_log() {
     // Without this check, a misspelled level would be a target, and nothing a level.
     let is_directive =
         |entry: &str| entry.contains('=') || !entry.is_empty() && entry.parse::<LevelFilter>().is_ok();
-    let directives = |value: &&str| value.split(',').all(is_directive);
+    let is_filter = |value: &&str| value.split(',').all(is_directive);
     let targets =
-        selected.as_ref().and_then(|value| value.to_str().filter(directives)?.parse::<Targets>().ok());
+        selected.as_ref().and_then(|value| value.to_str().filter(is_filter)?.parse::<Targets>().ok());
     if let (Some(value), None) = (&selected, &targets) {
         output::print_stderr(format_args!(
             "anello: invalid ANELLO_LOG={}: logging warnings (use a level, such as info, or a list of target=level, such \
