@@ -224,8 +224,8 @@ impl<R: Receiver> Input<R> {
         self.chunk = Some(received);
     }
 
-    /// Stops reading the current body and discards the part received so far. Returns `true` if the body is complete or
-    /// the rest is at most `max_bytes` long, so that the connection can be kept alive.
+    /// Stops reading the current body and discards the part received so far. Returns `true` if this part and the rest have
+    /// at most `max_bytes`, so that the connection can be kept alive.
     pub fn finish_body(&mut self, max_bytes: u64) -> bool {
         // The handler may have stopped while it was waiting for data.
         self.pause_body();
@@ -243,12 +243,13 @@ impl<R: Receiver> Input<R> {
                 Poll::Pending => {
                     // The response is sent before the rest is received.
                     self.pause_body();
-                    return self.decoder.body_bytes_left().is_some_and(|bytes| bytes <= max_bytes);
+                    let bytes_left = self.decoder.body_bytes_left();
+                    return bytes_left.is_some_and(|bytes| bytes <= max_bytes - discarded_bytes);
                 }
             }
         }
         self.trailers = None;
-        self.body.is_complete()
+        self.body.is_complete() && discarded_bytes <= max_bytes
     }
 
     /// Receives and discards the rest of the body, up to `max_bytes`. Returns `true` if the body is complete, so that
