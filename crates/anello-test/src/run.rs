@@ -11,6 +11,10 @@ use crate::selection::Selection;
 use crate::watchdog::Watched;
 use crate::{Setup, all_drivers, both_drivers, hang_timeout, is_own_process, simulated_drivers};
 
+/// Number of set-ups on which a test runs at the same time: as many as there are by default. With all of them, the timeouts
+/// of a test would expire before the work of the others is done.
+const RUNS_AT_A_TIME: usize = 4;
+
 /// Runs the test on the two Linux drivers with their default options.
 pub fn on_both_drivers(test: impl Fn(&Setup) + Send + Sync + 'static) {
     on_each(both_drivers(), test);
@@ -27,7 +31,7 @@ pub fn on_every_driver_and_sim(test: impl Fn(&Setup) + Send + Sync + 'static) {
 }
 
 /// Runs the test under the watchdog on each of these set-ups that is available, unless `ANELLO_TEST_SETUP` excludes it.
-/// Each run has its own thread. They run at the same time, because most tests wait more than they compute, except in a
+/// Each run has its own thread. Several run at the same time, because most tests wait more than they compute, except in a
 /// [process of the test's own](crate::in_own_process), whose resources they would share.
 ///
 /// # Panics
@@ -54,11 +58,10 @@ fn on_each_included(setups: Vec<Setup>, test: &Arc<dyn Fn(&Setup) + Send + Sync>
         let _print_on_panic = PrintOnPanic::new(name);
         run.join(hang_timeout());
     };
-    let runs = included.into_iter().filter(is_available).map(start);
-    if is_own_process() {
-        runs.for_each(join);
-    } else {
-        runs.collect::<Vec<_>>().into_iter().for_each(join);
+    let available: Vec<_> = included.into_iter().filter(is_available).collect();
+    for setups in available.chunks(if is_own_process() { 1 } else { RUNS_AT_A_TIME }) {
+        let runs: Vec<_> = setups.iter().cloned().map(start).collect();
+        runs.into_iter().for_each(join);
     }
 }
 
