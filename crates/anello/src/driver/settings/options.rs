@@ -67,6 +67,10 @@ pub struct DriverOptions {
     ///
     /// The default pays with large messages and network cards that gather from memory. Where the kernel copies the bytes
     /// anyway, as on virtual interfaces, [`ZeroCopy::Never`] saves CPU time.
+    ///
+    /// Bytes sent without a copy stay in the memory of the process until the peer has acknowledged them. A peer that does
+    /// not read can therefore hold as many bytes there as the kernel's send buffer (`net.ipv4.tcp_wmem`, at most 4 MiB by
+    /// default), in addition to the send queue.
     pub zero_copy: ZeroCopy,
     /// Scheduling of the kernel's task work, which completes operations.
     ///
