@@ -270,7 +270,8 @@ impl Connection {
         let queue = Rc::clone(self.shared.sockets.ready_queues.borrow_mut().entry(slot).or_default());
         let guard = QueueGuard { shared: &self.shared, slot, queue };
         let mut ticket = guard.queue.ticket();
-        poll_fn(|context| ticket.poll(context, || self.shared.poll_driver(context, &mut poll, &bytes))).await
+        poll_fn(|context| ticket.poll(context, |context| self.shared.poll_driver(context, &mut poll, &bytes)))
+            .await
     }
 
     pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {

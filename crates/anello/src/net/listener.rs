@@ -265,7 +265,7 @@ impl Listener {
     pub async fn accept(&self) -> io::Result<Connection> {
         loop {
             let mut ticket = self.wait_queue.ticket();
-            match poll_fn(|context| ticket.poll(context, || self.poll_accept(context))).await {
+            match poll_fn(|context| ticket.poll(context, |context| self.poll_accept(context))).await {
                 Err(error) if is_exhausted(&error) => {
                     warn_exhausted(&self.shared, &error, self.refuse());
                     sleep(EXHAUSTED_RETRY_DELAY).await;

@@ -14,7 +14,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{self, PanicHookInfo};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use anello::DriverKind;
@@ -36,6 +36,24 @@ pub const LARGE: usize = 32 << 20;
 
 /// Number of turns after which every task that can make progress has done so.
 pub const TURNS: usize = 1000;
+
+/// Leaks a value like `mem::forget`, but keeps it reachable for leak checkers.
+pub fn forget<T>(forgotten: T) {
+    static FORGOTTEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    let address = std::ptr::from_mut(Box::leak(Box::new(forgotten))).expose_provenance();
+    FORGOTTEN.lock().unwrap_or_else(PoisonError::into_inner).push(address);
+}
+
+/// Polls a future once. Then forgets it, or returns it to a caller that keeps it without polling it.
+pub fn abandon<F: Future>(future: F, is_kept: bool) -> Option<Pin<Box<F>>> {
+    let mut future = Box::pin(future);
+    assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    if is_kept {
+        return Some(future);
+    }
+    forget(future);
+    None
+}
 
 /// Returns bytes whose owner calls `on_drop` when it is dropped.
 pub fn bytes_of_owner(on_drop: impl FnMut() + Send + 'static) -> bytes::Bytes {

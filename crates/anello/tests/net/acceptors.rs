@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use anello::net::{TcpListener, TcpStream};
-use anello::server::{ListenerGroup, PendingConnections};
+use anello::server::{GroupMember, ListenerGroup, PendingConnections};
 use anello::time::{sleep, timeout};
 use anello::{spawn, yield_now};
 
@@ -119,6 +119,48 @@ fn several_tasks_accept_from_one_member() {
             group.close(PendingConnections::Serve);
             until(|| ended.get() == 3).await;
         });
+    });
+}
+
+#[test]
+fn abandoned_accepts_do_not_take_the_wake_up_of_others() {
+    on_every_driver_and_sim(|setup| {
+        for is_kept in [false, true] {
+            setup.run(async {
+                let listener = Rc::new(TcpListener::bind(ANY_PORT).unwrap());
+                let address = listener.local_addr().unwrap();
+                let _kept = abandon(listener.accept(), is_kept);
+                let accept = |listener: Rc<TcpListener>| async move { listener.accept().await.unwrap() };
+                let tasks = [(); 3].map(|()| spawn(accept(Rc::clone(&listener))));
+                yield_now().await;
+                for task in tasks {
+                    let _client = TcpStream::connect(address).await.unwrap();
+                    task.await.unwrap();
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn abandoned_accepts_of_a_member_do_not_take_the_wake_up_of_others() {
+    on_each(group_setups(), |setup| {
+        for is_kept in [false, true] {
+            setup.run(async {
+                let group = ListenerGroup::<TcpListener>::bind(ANY_PORT.parse().unwrap(), 1).unwrap();
+                let address = group.sockets().unwrap()[0].local_addr().unwrap();
+                let member = Rc::new(group.join(0));
+                let _kept = abandon(member.accept(), is_kept);
+                let accept =
+                    |member: Rc<GroupMember<TcpListener>>| async move { member.accept().await.unwrap() };
+                let tasks = [(); 3].map(|()| spawn(accept(Rc::clone(&member))));
+                yield_now().await;
+                for task in tasks {
+                    let _client = TcpStream::connect(address).await.unwrap();
+                    assert!(task.await.unwrap().is_some());
+                }
+            });
+        }
     });
 }
 

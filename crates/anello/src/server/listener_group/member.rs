@@ -166,18 +166,19 @@ impl<L: GroupListener> GroupMember<L> {
     pub async fn accept(&self) -> io::Result<Option<L::Stream>> {
         loop {
             let mut ticket = self.wait_queue.ticket();
-            let connection = match poll_fn(|context| ticket.poll(context, || self.poll_next(context))).await {
-                AcceptStep::Accepted(connection) => return Ok(Some(L::stream(connection))),
-                AcceptStep::Inherited(connection) => Some(connection),
-                AcceptStep::Transfer(connection) => self.group.transfer(self.member, connection),
-                AcceptStep::Closed => return Ok(None),
-                AcceptStep::Failed(error) => return Err(error),
-                AcceptStep::Exhausted(error, rejected) => {
-                    warn_exhausted(&self.shared, &error, rejected);
-                    sleep(EXHAUSTED_RETRY_DELAY).await;
-                    None
-                }
-            };
+            let connection =
+                match poll_fn(|context| ticket.poll(context, |context| self.poll_next(context))).await {
+                    AcceptStep::Accepted(connection) => return Ok(Some(L::stream(connection))),
+                    AcceptStep::Inherited(connection) => Some(connection),
+                    AcceptStep::Transfer(connection) => self.group.transfer(self.member, connection),
+                    AcceptStep::Closed => return Ok(None),
+                    AcceptStep::Failed(error) => return Err(error),
+                    AcceptStep::Exhausted(error, rejected) => {
+                        warn_exhausted(&self.shared, &error, rejected);
+                        sleep(EXHAUSTED_RETRY_DELAY).await;
+                        None
+                    }
+                };
             match connection.map(|connection| self.attach(connection)) {
                 Some(Ok(connection)) => return Ok(Some(L::stream(connection))),
                 Some(Err(error)) => tracing::debug!(%error, "connection failed before it was served"),

@@ -12,7 +12,7 @@ use anello::net::SendBuf;
 use anello::{JoinHandle, current_driver_metrics, spawn, yield_now};
 
 use super::family::{Stream, connect, listen, on_every_setup, pair};
-use crate::common::{Rng, TURNS, assert_same_bytes, pattern, poll_at_most};
+use crate::common::{Rng, TURNS, abandon, assert_same_bytes, pattern, poll_at_most};
 
 fn is_would_block(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
@@ -49,6 +49,33 @@ async fn try_read_exact(stream: &Stream, count: usize) -> Vec<u8> {
         }
     }
     received
+}
+
+#[test]
+fn abandoned_futures_do_not_take_the_wake_up_of_others() {
+    on_every_setup(|setup| {
+        for is_kept in [false, true] {
+            setup.run(async {
+                let (mut one, other) = pair().await.unwrap();
+                let other = Rc::new(other);
+                let mut buffer = [0; 1];
+                let _kept = (abandon(other.readable(), is_kept), abandon(other.peek(&mut buffer), is_kept));
+                let readable = |other: Rc<Stream>| async move { other.readable().await.unwrap() };
+                let peek =
+                    |other: Rc<Stream>| async move { assert_eq!(other.peek(&mut [0]).await.unwrap(), 1) };
+                let mut tasks = Vec::new();
+                for _ in 0..3 {
+                    tasks.push(spawn(readable(Rc::clone(&other))));
+                    tasks.push(spawn(peek(Rc::clone(&other))));
+                }
+                settle().await;
+                one.write_all(b"x").await.unwrap();
+                for task in tasks {
+                    task.await.unwrap();
+                }
+            });
+        }
+    });
 }
 
 #[test]

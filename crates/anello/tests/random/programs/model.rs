@@ -3,10 +3,10 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::mpsc::Sender;
-use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
 use super::hostile::Hostility;
+use crate::common::forget;
 
 /// Connection of a program: both directions, and whether the connection may break.
 #[derive(Debug)]
@@ -121,12 +121,10 @@ impl World {
         }
     }
 
-    /// Leaks a value like `mem::forget`, but keeps it reachable for leak checkers.
+    /// Leaks a value.
     pub fn forget<T>(&self, forgotten: T) {
-        static FORGOTTEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
         self.has_leaked.set(true);
-        let address = std::ptr::from_mut(Box::leak(Box::new(forgotten))).expose_provenance();
-        FORGOTTEN.lock().unwrap_or_else(PoisonError::into_inner).push(address);
+        forget(forgotten);
     }
 
     /// Returns whether other threads are involved.
