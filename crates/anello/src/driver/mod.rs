@@ -114,6 +114,7 @@ use self::wait::spin::Spin;
 pub(crate) use self::wake::event_waker::{collect_events, event_queue, event_waker};
 pub(crate) use self::wake::notifier::Notifier;
 pub(crate) use self::wake::queue::{PollIo, WakeQueue, wake_all};
+pub(crate) use self::wake::waker_set::{Place, WakerSet};
 #[cfg(feature = "sim")]
 pub(crate) use self::wake::woken_hosts::{HostId, WokenHosts};
 

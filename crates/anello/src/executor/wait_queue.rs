@@ -4,55 +4,25 @@
 //! wakes all of them: any of them may have been forgotten, or may not be polled any longer, and would not use the
 //! wake-up.
 
-use std::cell::Cell;
-use std::collections::BTreeMap;
-use std::mem::take;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
-use crate::driver::wake_all;
+use crate::driver::{Place, WakerSet};
 
 /// The waiting futures. Either the driver stores the waker of the only one, or one that wakes all of them, or they have
 /// been woken and will poll again.
 #[derive(Debug, Default)]
-pub(crate) struct WaitQueue {
-    waiting: Arc<Waiting>,
-    next_number: Cell<u64>,
-}
-
-/// Wakers of the waiting futures, numbered in order of arrival. As a waker, wakes all of them.
-#[derive(Debug, Default)]
-struct Waiting(Mutex<BTreeMap<u64, Waker>>);
+pub(crate) struct WaitQueue(Arc<WakerSet>);
 
 /// One future that may wait. It enters the queue at its first pending poll.
 pub(crate) struct WaitTicket<'a> {
-    wait_queue: &'a WaitQueue,
-    number: Option<u64>,
+    all: &'a Arc<WakerSet>,
+    place: Place<'a>,
 }
 
 impl WaitQueue {
     pub fn ticket(&self) -> WaitTicket<'_> {
-        WaitTicket { wait_queue: self, number: None }
-    }
-}
-
-impl Waiting {
-    /// Nothing panics while the lock is held, and wakers are called and dropped after it has been released, because both
-    /// can run arbitrary code.
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Waker>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Wake for Waiting {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        // Those that still wait when they poll again enter again.
-        let woken = take(&mut *self.lock());
-        wake_all(woken.into_values());
+        WaitTicket { all: &self.0, place: self.0.place() }
     }
 }
 
@@ -64,52 +34,27 @@ impl WaitTicket<'_> {
         context: &mut Context<'_>,
         poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
-        let polled = if self.is_alone() {
+        let polled = if self.place.is_alone() {
             let polled = poll(context);
             if polled.is_pending() {
-                self.enter(context.waker());
+                self.place.enter(context.waker());
             }
             polled
         } else {
             // Before the poll, which may already call the waker.
-            self.enter(context.waker());
-            let waker = Waker::from(Arc::clone(&self.wait_queue.waiting));
+            self.place.enter(context.waker());
+            let waker = Waker::from(Arc::clone(self.all));
             poll(&mut Context::from_waker(&waker))
         };
         if polled.is_ready() {
-            self.leave();
+            self.place.leave();
         }
         polled
-    }
-
-    fn is_alone(&self) -> bool {
-        let waiting = self.wait_queue.waiting.lock();
-        waiting.keys().all(|number| Some(*number) == self.number)
-    }
-
-    fn enter(&mut self, waker: &Waker) {
-        let WaitQueue { waiting, next_number } = self.wait_queue;
-        let number = *self.number.get_or_insert_with(|| next_number.replace(next_number.get() + 1));
-        let replaced = waiting.lock().insert(number, waker.clone());
-        drop(replaced);
-    }
-
-    fn leave(&mut self) {
-        let Some(number) = self.number.take() else { return };
-        let own = self.wait_queue.waiting.lock().remove(&number);
-        drop(own);
-    }
-}
-
-impl Drop for WaitTicket<'_> {
-    fn drop(&mut self) {
-        self.leave();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 

@@ -7,14 +7,15 @@ use std::io;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::{Duration, SystemTime};
 
 use super::check::keep_trace;
 use super::control::{Command, Control, State};
 use super::error::Error;
 use super::host::{Host, Program};
-use crate::driver::{Due, HostId, LinkOptions, SimOptions, WokenHosts, World, duration_ns, with_context};
+use crate::driver::{
+    Due, HostId, LinkOptions, SimOptions, WokenHosts, World, duration_ns, wake_all, with_context,
+};
 use crate::signal::SignalKind;
 
 /// Signals that have no effect by default.
@@ -358,7 +359,7 @@ impl Simulation {
         let number = kind.as_raw_value();
         let wakers = self.control.state.world.borrow_mut().deliver_signal(host, number);
         match wakers {
-            Some(wakers) => wakers.into_iter().for_each(Waker::wake),
+            Some(wakers) => wake_all(wakers),
             None if IGNORED_SIGNALS.contains(&number) => {}
             None => self.crash(host)?,
         }

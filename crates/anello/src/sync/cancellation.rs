@@ -7,9 +7,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 
-use tokio::sync::Notify;
-
-use crate::driver::{Key, Packed, Table};
+use crate::driver::{Key, Packed, Table, WakerSet};
 use crate::executor::cooperative;
 
 /// Request to stop, which any number of tasks can wait for. Clones refer to the same request.
@@ -39,8 +37,8 @@ pub struct CancellationToken {
 /// Token of a tree. A node keeps its ancestors alive, but not its descendants.
 struct Node {
     state: Mutex<State>,
-    /// Wakes the tasks that wait for this token.
-    notify: Notify,
+    /// The tasks that wait for this token.
+    waiting: WakerSet,
     /// Parent and the key of this node in its table of children. `None` if the node had no parent, or one that was
     /// already cancelled.
     parent: Option<(Arc<Node>, Key)>,
@@ -58,7 +56,7 @@ impl Node {
 
     fn unshared(is_cancelled: bool, parent: Option<(Arc<Self>, Key)>) -> Self {
         let state = State { is_cancelled, children: Table::new() };
-        Self { state: Mutex::new(state), notify: Notify::new(), parent }
+        Self { state: Mutex::new(state), waiting: WakerSet::default(), parent }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -67,11 +65,13 @@ impl Node {
     }
 
     async fn cancelled(&self) {
-        // Created before the state is read, so that a cancellation in between is not missed.
-        let notified = self.notify.notified();
-        if !self.lock().is_cancelled {
-            notified.await;
-        }
+        let mut place = self.waiting.place();
+        poll_fn(|context| {
+            // Before the state is read, so that a cancellation in between is not missed.
+            place.enter(context.waker());
+            if self.lock().is_cancelled { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 }
 
@@ -148,7 +148,7 @@ impl CancellationToken {
         }
         // Wakers can run arbitrary code. They are called last, when the whole tree is in its new state.
         for node in cancelled {
-            node.notify.notify_waiters();
+            node.waiting.wake_all();
         }
     }
 

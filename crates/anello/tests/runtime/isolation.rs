@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anello::net::UnixListener;
+use anello::sync::CancellationToken;
 use anello::task::MAX_BLOCKING_THREADS;
 use anello::time::{interval, monotonic_now, sleep, timeout};
 use anello::{DriverKind, JoinHandle, Workers, spawn, spawn_blocking, task, yield_now};
@@ -283,6 +284,24 @@ fn panicking_waker_of_join_handle_does_not_affect_other_tasks() {
                 assert_eq!(other.await.unwrap(), number);
             }
             watched.await.unwrap();
+        });
+    });
+}
+
+#[test]
+fn panicking_waker_of_token_does_not_affect_other_tasks() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let token = CancellationToken::new();
+            let mut watched = pin!(token.cancelled());
+            assert!(poll_with_panicking_waker(watched.as_mut()));
+            let child = token.child_token();
+            let waiting = [&token, &token, &child].map(|token| spawn(token.clone().cancelled_owned()));
+            yield_now().await;
+            token.cancel();
+            for task in waiting {
+                task.await.unwrap();
+            }
         });
     });
 }

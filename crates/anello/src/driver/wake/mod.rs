@@ -3,4 +3,5 @@
 pub(super) mod event_waker;
 pub(super) mod notifier;
 pub(super) mod queue;
+pub(super) mod waker_set;
 pub(super) mod woken_hosts;
