@@ -209,11 +209,17 @@ impl CancellationToken {
     /// # }
     /// ```
     pub async fn run_until_cancelled<F: Future>(&self, future: F) -> Option<F::Output> {
-        let mut cancelled = pin!(self.node.cancelled());
-        let mut future = pin!(future);
-        poll_fn(|context| match cancelled.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(None),
-            Poll::Pending => future.as_mut().poll(context).map(Some),
+        let (mut place, mut future) = (self.node.waiting.place(), pin!(future));
+        poll_fn(|context| {
+            if self.is_cancelled() {
+                return Poll::Ready(None);
+            }
+            if let Poll::Ready(output) = future.as_mut().poll(context) {
+                return Poll::Ready(Some(output));
+            }
+            place.enter(context.waker());
+            // A cancellation since the first check found no waker.
+            if self.is_cancelled() { Poll::Ready(None) } else { Poll::Pending }
         })
         .await
     }
