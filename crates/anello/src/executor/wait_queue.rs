@@ -98,6 +98,9 @@ mod tests {
         let (mut driver, queue) = (Driver::default(), WaitQueue::default());
         let (mut first, mut second, mut third) = (queue.ticket(), queue.ticket(), queue.ticket());
         driver.poll(&mut first, 0, Poll::Pending);
+        // While it is alone, its own waker is stored, which costs nothing.
+        let own = Waker::from(Arc::clone(&driver.calls[0]));
+        assert!(driver.stored.as_ref().is_some_and(|stored| stored.will_wake(&own)));
         assert_eq!(driver.wake(), [1, 0, 0]);
         driver.poll(&mut first, 0, Poll::Pending);
         driver.poll(&mut second, 1, Poll::Pending);
