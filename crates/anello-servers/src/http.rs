@@ -8,7 +8,7 @@ use anello::server::GroupMember;
 use anello_http::files::Files;
 use anello_http::{Request, Server};
 
-/// Serves files to the connections of these listeners and to those that other workers move to this one. Returns the
+/// Serves `files` to the clients of both listeners, and on connections that other workers move to this worker. Returns the
 /// tasks that accept connections.
 pub fn serve(
     server: &Server,

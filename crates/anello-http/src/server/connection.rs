@@ -402,11 +402,10 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     }
 
     async fn discard(&mut self, max_bytes: u64) -> io::Result<bool> {
-        if self.input.get()?.body.is_complete() {
-            return Ok(true);
+        if !self.input.get()?.body.is_complete() {
+            // The response must not wait for the data to be discarded.
+            self.output.flush().await?;
         }
-        // The response must not wait for the data to be discarded.
-        self.output.flush().await?;
         Ok(self.input.get()?.discard_body(max_bytes).await)
     }
 

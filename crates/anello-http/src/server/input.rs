@@ -28,6 +28,8 @@ pub(crate) struct Input<R: Receiver> {
     has_served_request: bool,
     /// Progress of the body of the current request.
     pub(super) body: BodyProgress,
+    /// Bytes of this body that have been discarded.
+    discarded_bytes: u64,
     trailers: Option<Trailers>,
     timer: Rc<ConnectionTimer>,
     metrics: Option<Rc<WorkerMetrics>>,
@@ -54,6 +56,7 @@ impl<R: Receiver> Input<R> {
             at_eof: false,
             has_served_request: false,
             body: BodyProgress::Complete,
+            discarded_bytes: 0,
             trailers: None,
             timer,
             metrics: worker.observer.metrics.clone(),
@@ -88,7 +91,7 @@ impl<R: Receiver> Input<R> {
     fn begin_request(&mut self, head: &Head) {
         self.has_served_request = true;
         if head.framing().has_body() {
-            self.body = BodyProgress::begin(head.expects_continue());
+            (self.body, self.discarded_bytes) = (BodyProgress::begin(head.expects_continue()), 0);
             self.timer.deadlines.begin_body();
         } else {
             self.decoder.skip_end();
@@ -234,39 +237,35 @@ impl<R: Receiver> Input<R> {
             return false;
         }
         let mut context = Context::from_waker(Waker::noop());
-        let mut discarded_bytes = 0;
-        while !self.body.is_complete() && discarded_bytes <= max_bytes {
+        while !self.body.is_complete() && self.discarded_bytes <= max_bytes {
             match self.poll_body(&mut context) {
-                Poll::Ready(Ok(Some(chunk))) => discarded_bytes += chunk.len() as u64,
+                Poll::Ready(Ok(Some(chunk))) => self.discarded_bytes += chunk.len() as u64,
                 Poll::Ready(Ok(None)) => break,
                 Poll::Ready(Err(_)) => return false,
                 Poll::Pending => {
                     // The response is sent before the rest is received.
                     self.pause_body();
                     let bytes_left = self.decoder.body_bytes_left();
-                    return bytes_left.is_some_and(|bytes| bytes <= max_bytes - discarded_bytes);
+                    return bytes_left.is_some_and(|bytes| bytes <= max_bytes - self.discarded_bytes);
                 }
             }
         }
         self.trailers = None;
-        self.body.is_complete() && discarded_bytes <= max_bytes
+        self.body.is_complete() && self.discarded_bytes <= max_bytes
     }
 
-    /// Receives and discards the rest of the body, up to `max_bytes`. Returns `true` if the body is complete, so that
+    /// Receives and discards the rest of the body. Returns `true` if at most `max_bytes` of it have been discarded, so that
     /// another request can follow.
-    pub async fn discard_body(&mut self, mut max_bytes: u64) -> bool {
-        while !self.body.is_complete() {
+    pub async fn discard_body(&mut self, max_bytes: u64) -> bool {
+        while !self.body.is_complete() && self.discarded_bytes <= max_bytes {
             match poll_fn(|context| self.poll_body(context)).await {
-                Ok(Some(chunk)) => match max_bytes.checked_sub(chunk.len() as u64) {
-                    Some(left) => max_bytes = left,
-                    None => return false,
-                },
+                Ok(Some(chunk)) => self.discarded_bytes += chunk.len() as u64,
                 Ok(None) => break,
                 Err(_) => return false,
             }
         }
         self.trailers = None;
-        true
+        self.discarded_bytes <= max_bytes
     }
 
     /// Returns the receiver and the received bytes that belong to the other protocol.

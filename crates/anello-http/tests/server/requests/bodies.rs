@@ -2,6 +2,7 @@
 
 use super::*;
 use anello_test::{main_drivers_and_sim, run_on_each, simulated_drivers, smallest};
+use futures_util::stream::once;
 
 #[test]
 fn reads_bodies_with_content_length_and_chunked() {
@@ -97,6 +98,32 @@ fn fault_30_unread_body_is_discarded_or_closes_connection() {
                 assert!(is_last, "{length}");
             }
             drop(sending.await.expect("task completes"));
+        }
+    });
+}
+
+#[test]
+fn fault_30_body_unread_by_streamed_response_is_discarded_up_to_the_limit() {
+    let mut setups = simulated_drivers();
+    // A part of the body has arrived when the handler responds.
+    setups.iter_mut().for_each(|setup| smallest(&mut setup.options));
+    run_on_each(setups, async |_| {
+        let mut options = ServerOptions::default();
+        options.max_discarded_body_bytes = 1000;
+        let (_server, address) = serve(options, async |request: Request| {
+            let chunks = once(async move {
+                // The response could read the body until here.
+                drop(request);
+                Ok(Bytes::from_static(b"ten bytes."))
+            });
+            Response::new(200).with_body(Body::stream_with_length(10, chunks))
+        });
+        for (length, is_kept_alive) in [(1000, true), (1001, false)] {
+            let mut client = Client::connect(address).await;
+            let head = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
+            client.send(head + &"x".repeat(length) + "GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
+            assert_eq!(client.response().await.expect("response").text(), "ten bytes.");
+            assert_eq!(client.response().await.is_some(), is_kept_alive, "{length}");
         }
     });
 }
