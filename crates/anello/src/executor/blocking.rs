@@ -82,7 +82,7 @@ impl Pool {
         true
     }
 
-    /// Queues the continuation of work that a queue with its own limit holds, even if this queue is full.
+    /// Queues work that another limit applies to, even if this queue is full.
     pub fn add_continuation(&'static self, work: Work) {
         self.push(self.lock(), work);
     }
@@ -230,6 +230,17 @@ pub fn spawn_file_operation<T: Send + 'static>(
     operation: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
     spawn_with_disk(|work| FILES.add(work), operation)
+}
+
+/// Like [`spawn_file_operation`], but never rejects the operation. The caller limits the number of operations.
+pub(crate) fn spawn_limited_file_operation<T: Send + 'static>(
+    operation: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let add = |work| {
+        FILES.add_continuation(work);
+        true
+    };
+    spawn_with_disk(add, operation)
 }
 
 /// Returns the disk for the next file operation. It has an effect only on a simulated host.

@@ -12,6 +12,7 @@
 //! Fairness: the driver gets a turn after a bounded number of polls and a bounded time ([`turn_limit`]), however busy the
 //! tasks are. A task whose sockets are always ready must yield when its budget is exhausted.
 
+mod accepted_writes;
 mod affinity;
 mod blocking;
 mod builder;
@@ -51,8 +52,9 @@ mod wait_queue;
 mod wheel;
 mod workers;
 
-pub(crate) use blocking::disk;
+pub(crate) use accepted_writes::AcceptedWrite;
 pub use blocking::{MAX_BLOCKING_THREADS, spawn_blocking, spawn_file_operation};
+pub(crate) use blocking::{disk, spawn_limited_file_operation};
 pub use builder::Builder;
 pub(crate) use context::{
     ExhaustionLog, Shared, current, flush_wakes_before_blocking, has_budget_or_yield, try_current,

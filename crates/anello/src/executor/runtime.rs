@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
+use super::accepted_writes;
 use super::blocking;
 use super::context::{
     self, BUDGET_PER_POLL, ContextGuard, Inbox, POLLS_PER_TURN, RunGuard, Shared, TaskPointer,
@@ -28,10 +29,12 @@ use crate::driver::{DriverInfo, DriverMetrics, Wait, WakeQueue, catch_and_log_pa
 /// A runtime stays on the thread that built it. Dropping it
 ///
 /// 1. drops every task,
-/// 2. sends bytes that streams have already accepted, for at most
+/// 2. sends bytes that streams have already accepted, and resets each connection whose peer reads none of them for
 ///    [`RuntimeBuilder::drain_timeout`](crate::RuntimeBuilder::drain_timeout),
-/// 3. cancels all operations in flight and waits until the kernel has completed them, and
-/// 4. frees its memory.
+/// 3. cancels all operations in flight and waits until the kernel has completed them,
+/// 4. frees its memory, and
+/// 5. if it is the last runtime of the process, waits until the accepted writes to files
+///    ([`File::write`](crate::fs::File::write)) and to the standard output and error have been performed.
 ///
 /// A runtime in a `thread_local!` is leaked instead if one of its tasks calls `process::exit`.
 ///
@@ -47,10 +50,17 @@ use crate::driver::{DriverInfo, DriverMetrics, Wait, WakeQueue, catch_and_log_pa
 #[derive(Debug)]
 pub struct Runtime {
     pub(super) shared: Rc<Shared>,
-    pub(super) drain_timeout: Duration,
+    drain_timeout: Duration,
+    /// Maximum time to wait for accepted writes to files.
+    max_write_wait: Option<Duration>,
 }
 
 impl Runtime {
+    pub(super) fn new_with(shared: Rc<Shared>, drain_timeout: Duration) -> Self {
+        accepted_writes::start_runtime();
+        Self { shared, drain_timeout, max_write_wait: None }
+    }
+
     /// Returns the name of the driver, the kernel features that it uses and, after a fallback to epoll, the reason.
     ///
     /// ```
@@ -141,8 +151,9 @@ impl Runtime {
     }
 
     /// Drops the runtime with the given drain timeout instead of
-    /// [`RuntimeBuilder::drain_timeout`](crate::RuntimeBuilder::drain_timeout): tasks are dropped, and streams have
-    /// this time to send the bytes that they have accepted.
+    /// [`RuntimeBuilder::drain_timeout`](crate::RuntimeBuilder::drain_timeout): tasks are dropped, and the connection of
+    /// each stream of which the peer reads no accepted bytes for this time is reset. Also waits at most this time for
+    /// accepted writes to files.
     ///
     /// Like dropping the runtime, it does not wait for closures of [`spawn_blocking`](crate::spawn_blocking), because
     /// their threads belong to the process.
@@ -155,12 +166,14 @@ impl Runtime {
     /// ```
     pub fn shutdown_timeout(mut self, timeout: Duration) {
         self.drain_timeout = timeout;
+        self.max_write_wait = Some(timeout);
     }
 
-    /// Drops the runtime without waiting for streams to send the bytes that they have accepted. Equivalent to
+    /// Drops the runtime without waiting for streams to send the bytes that they have accepted: their connections are
+    /// reset. Does not wait for accepted writes to files either. Equivalent to
     /// [`shutdown_timeout`](Self::shutdown_timeout) with a duration of zero.
     ///
-    /// The kernel sends the bytes that it has already taken. The runtime still waits until its operations have been
+    /// If the kernel has taken all bytes of a stream, it sends them. The runtime still waits until its operations have been
     /// cancelled, which takes microseconds. A runtime cannot be dropped in one of its own tasks.
     ///
     /// ```
@@ -476,6 +489,7 @@ impl Drop for Runtime {
         self.shared.shut_down(self.drain_timeout);
         // Invariant 19: the handles and wakers that remain own no descriptor.
         self.shared.inbox.notifier.close();
+        accepted_writes::end_runtime(self.max_write_wait);
         log(|| tracing::debug!(tasks, "runtime stopped"));
     }
 }

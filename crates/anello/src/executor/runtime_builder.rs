@@ -114,8 +114,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the maximum time that dropping the runtime spends sending bytes that streams have already accepted. The
-    /// default is 1 second.
+    /// Sets the time without progress after which dropping the runtime stops sending the bytes that a stream has
+    /// accepted, and resets its connection. The default is 1 second. The time restarts whenever the kernel takes bytes, so
+    /// a peer that reads slowly can delay the end of the runtime.
     ///
     /// ```
     /// use std::io::Read;
@@ -225,6 +226,6 @@ impl RuntimeBuilder {
             }
         }
         let counters = TaskCounters::new(self.measures_polls, self.slow_poll_threshold);
-        Ok(Runtime { shared: Shared::new(driver, counters)?, drain_timeout: self.drain_timeout })
+        Ok(Runtime::new_with(Shared::new(driver, counters)?, self.drain_timeout))
     }
 }

@@ -23,7 +23,7 @@ impl SteppedRuntime {
     pub fn new(driver: Driver) -> io::Result<Self> {
         let shared = Shared::new(driver, TaskCounters::new(false, None))?;
         Ok(Self {
-            runtime: Runtime { shared, drain_timeout: std::time::Duration::ZERO },
+            runtime: Runtime::new_with(shared, std::time::Duration::ZERO),
             batch: Batch::new(),
             wakes: WakeQueue::new(&context::WAKER_VTABLE, context::has_ready_tasks),
         })

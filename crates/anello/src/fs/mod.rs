@@ -37,7 +37,8 @@
 //! No operation lends the caller's memory to the kernel or to another thread: a buffer is copied, or owned by the
 //! operation until it completes. Dropping a future is therefore always safe. The operation itself is not cancelled. It
 //! completes in the background, and then its buffer is freed or its new descriptor closed. Dropping a runtime waits for
-//! its operations on io_uring, but not for those on the file pool.
+//! its operations on io_uring. Dropping the last runtime of the process also waits for accepted writes
+//! ([`File::write`]), but not for other operations on the file pool.
 //!
 //! # Thread safety
 //!

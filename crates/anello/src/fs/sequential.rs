@@ -11,7 +11,7 @@ use super::owned_buf::zeroed;
 use super::positional::{unexpected_eof, write_zero};
 use super::transfer::{AT_CURSOR, MAX_COPIED_BYTES, gather, poll_budget, scatter, spend_budget, total_bytes};
 use crate::driver::wake_all;
-use crate::executor::{disk, spawn_file_operation};
+use crate::executor::{AcceptedWrite, disk, spawn_limited_file_operation};
 
 /// Minimum number of bytes by which `read_to_end` extends its buffer.
 const MIN_READ_BYTES: usize = 4096;
@@ -343,7 +343,9 @@ impl File {
         let memory = gather(slices, self.inner.is_direct());
         let count = memory.length;
         let disk = disk();
+        let accepted = AcceptedWrite::new();
         self.start(move |mut file| {
+            let _accepted = accepted;
             let written = disk.write(file, None, memory.length, || file.write_all(memory.as_slice()));
             let error = written.err();
             move |cursor| cursor.write_error = error
@@ -427,7 +429,7 @@ impl File {
     /// that stores its result.
     fn start<S: FnOnce(&mut Cursor)>(&self, operation: impl FnOnce(&std::fs::File) -> S + Send + 'static) {
         let inner = Arc::clone(&self.inner);
-        spawn_file_operation(move || {
+        spawn_limited_file_operation(move || {
             let store = operation(&inner.file);
             let mut cursor = inner.cursor();
             cursor.is_busy = false;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use rustix::fs::{FileType, Mode, OFlags};
 
-use crate::executor::{JoinHandle, current, spawn_blocking};
+use crate::executor::{AcceptedWrite, JoinHandle, current, spawn_blocking};
 use crate::readiness::PipeEnd;
 
 /// Maximum number of bytes per operation on the blocking pool.
@@ -410,7 +410,11 @@ impl BlockingWriter {
         let (standard, count) = (self.standard, bytes.len().min(MAX_BLOCKING_BYTES));
         if count > 0 {
             let bytes = bytes[..count].to_vec();
-            self.pending = Some(spawn_blocking(move || standard.write_all(&bytes)));
+            let accepted = AcceptedWrite::new();
+            self.pending = Some(spawn_blocking(move || {
+                let _accepted = accepted;
+                standard.write_all(&bytes)
+            }));
         }
         Poll::Ready(Ok(count))
     }

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod accepted_writes;
 mod api;
 mod async_fd;
 mod io;
