@@ -87,7 +87,7 @@ impl Stream {
         }
     }
 
-    /// Closes the connection immediately, like [`Transport::abort`].
+    /// Resets the connection, like [`Transport::abort`].
     pub fn abort(self) {
         match self {
             Self::Plain(transport) => transport.abort(),

@@ -18,6 +18,12 @@ macro_rules! machine_calls {
                 self.streams.get(key).is_none_or(|stream| stream.released)
             }
 
+            /// Returns the released streams that have not sent all accepted bytes.
+            pub fn sending_streams(&self) -> Vec<Key> {
+                let is_sending = |key: &Key| self.is_released(*key) && self.unsent_bytes(*key) > 0;
+                self.streams.keys().into_iter().filter(is_sending).collect()
+            }
+
             pub fn reject_pending(&mut self, key: Key) -> usize {
                 let Some(listener) = self.listeners.get(key) else { return 0 };
                 let rejected = self.kernel.sockets_mut().reject_pending(&listener.socket);

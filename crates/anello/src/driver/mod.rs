@@ -106,6 +106,7 @@ pub(crate) use self::source::interest::{Direction, Side};
 pub use self::source::interest::{Interest, Ready};
 pub(crate) use self::source::readiness::{Clear, ReadyEvent, Ticket};
 pub(crate) use self::stream::accepted::{AcceptSink, Accepted};
+pub(crate) use self::stream::lingering::Lingering;
 pub(crate) use self::stream::open_count::{OpenCount, OpenCounts};
 pub use self::stream::send_queue::SendBuf;
 use self::uring::Uring;
@@ -126,6 +127,8 @@ pub(crate) struct Driver {
     /// Dropped only if the kernel no longer uses its memory; see the `Drop` implementation.
     backend: ManuallyDrop<Backend>,
     spin: Spin,
+    /// Minimum time without progress after which a released stream is aborted.
+    linger: Duration,
     pub description: DriverInfo,
     /// The shares of counted connections, which are dropped when the connections are released. Empty unless the
     /// application counts open connections.
@@ -165,7 +168,8 @@ impl Driver {
         let description = DriverInfo { name, features, fallback_reason };
         let backend = ManuallyDrop::new(backend);
         let spin = Spin::new(options.spin);
-        Self { backend, spin, description, open_counts: HashMap::new(), closed: false }
+        let linger = options.testing.linger;
+        Self { backend, spin, linger, description, open_counts: HashMap::new(), closed: false }
     }
 
     /// Returns `true` if the clock and the network are simulated. A simulated driver does not react to other threads.
@@ -248,6 +252,11 @@ impl Driver {
         if self.closed { Err(gone()) } else { Ok(&mut *self.backend) }
     }
 
+    /// Returns an empty list of released streams that may still be sending.
+    pub fn lingering(&self) -> Lingering {
+        Lingering::new(self.linger)
+    }
+
     /// Returns the number of streams, including streams that are being closed.
     pub fn stream_count(&self) -> usize {
         dispatch!(&*self.backend, machine => machine.stream_count())
@@ -265,9 +274,9 @@ impl Driver {
         dispatch!(&*self.backend, machine => machine.metrics())
     }
 
-    /// Shuts down the driver: releases every socket, sends accepted bytes for at most `drain`, cancels the remaining
-    /// operations and waits until the kernel no longer uses the driver's memory. Later attempts to add a socket fail.
-    /// The caller must call the wakers in `wakes`.
+    /// Shuts down the driver: releases every socket, sends accepted bytes, aborts each stream of which the kernel has
+    /// taken no bytes for `drain`, cancels the remaining operations and waits until the kernel no longer uses the
+    /// driver's memory. Later attempts to add a socket fail. The caller must call the wakers in `wakes`.
     ///
     /// # Errors
     /// Returns an error if waiting fails, or if the kernel has not completed all operations in time. Their memory is
@@ -279,15 +288,18 @@ impl Driver {
             machine.release_sources(wakes);
             machine.release_all();
         });
-        let deadline_ns = self.now_ns().saturating_add(u64::try_from(drain.as_nanos()).unwrap_or(u64::MAX));
-        loop {
-            dispatch!(&mut *self.backend, machine => machine.turn(Wait::None, wakes))?;
-            let now_ns = self.now_ns();
-            if self.metrics().sockets == 0 || now_ns >= deadline_ns {
-                break;
-            }
-            let wait = Wait::For((deadline_ns - now_ns).min(SHUT_DOWN_STEP_NS));
+        dispatch!(&mut *self.backend, machine => machine.turn(Wait::None, wakes))?;
+        let mut lingering = Lingering::new(drain);
+        for key in dispatch!(&*self.backend, machine => machine.sending_streams()) {
+            lingering.push(key, self, self.now_ns());
+        }
+        while let Some(next_check_ns) = lingering.next_check_ns()
+            && self.metrics().sockets > 0
+        {
+            let wait_ns = next_check_ns.saturating_sub(self.now_ns()).min(SHUT_DOWN_STEP_NS);
+            let wait = if wait_ns == 0 { Wait::None } else { Wait::For(wait_ns) };
             dispatch!(&mut *self.backend, machine => machine.turn(wait, wakes))?;
+            lingering.check(self, self.now_ns());
         }
         dispatch!(&mut *self.backend, machine => machine.shut_down(wakes))?;
         debug_assert_eq!(self.metrics().sockets, 0, "invariant 14: shutdown ends while a socket is open");

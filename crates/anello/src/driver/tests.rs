@@ -9,6 +9,7 @@ use std::task::{Poll, Waker};
 
 use bytes::Bytes;
 
+use super::stream::lingering::Sending;
 use super::*;
 
 /// More bytes than a Unix socket's buffer can hold.
@@ -91,6 +92,48 @@ fn driver_with_failed_shutdown_leaks_memory_in_flight() {
         drop(driver);
         assert_eq!(freed.load(Ordering::SeqCst), usize::from(is_idle));
         drop(far);
+    });
+}
+
+/// Reads bytes while the driver makes progress, until the peer has received `count` bytes.
+fn read_from(driver: &mut Driver, far: &mut UnixStream, count: usize) {
+    far.set_nonblocking(true).unwrap();
+    let (mut received, mut bytes) = (0, vec![0; 64 << 10]);
+    while received < count {
+        let length = bytes.len().min(count - received);
+        match far.read(&mut bytes[..length]) {
+            Ok(count) => received += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                driver.turn(Wait::None, &mut WakeQueue::default()).unwrap();
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn interrupted_send_counts_its_bytes_and_continues() {
+    for_each_driver(|mut driver, key, mut far, _| {
+        let (mut received, mut unsent_bytes) = (0, Sending::unsent_bytes(&driver, key));
+        assert!(unsent_bytes > 0);
+        for _ in 0..3 {
+            read_from(&mut driver, &mut far, 512 << 10);
+            received += 512 << 10;
+            driver.send_again(key);
+            for _ in 0..3 {
+                driver.turn(Wait::None, &mut WakeQueue::default()).unwrap();
+            }
+            let unsent_before = std::mem::replace(&mut unsent_bytes, Sending::unsent_bytes(&driver, key));
+            assert!(unsent_bytes < unsent_before, "the bytes that were taken are counted");
+            assert!(matches!(driver.poll_write(key, &[], Waker::noop()), Poll::Ready(Ok(_))));
+        }
+        // Interrupted without progress.
+        driver.send_again(key);
+        read_from(&mut driver, &mut far, MESSAGE_BYTES - received);
+        driver.abort(key);
+        driver.turn(Wait::None, &mut WakeQueue::default()).unwrap();
+        far.set_nonblocking(false).unwrap();
+        assert_eq!(far.read(&mut [0]).unwrap(), 0, "no byte was sent twice");
     });
 }
 

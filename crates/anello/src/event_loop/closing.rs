@@ -108,8 +108,8 @@ impl EventLoop {
         object.stop_waiting(&mut self.driver, operation)
     }
 
-    /// Closes a stream after sending its accepted bytes, for at most 30 seconds. A pending connection attempt is
-    /// cancelled. No event follows, but earlier events of the stream can still be in the current list. Do not use the
+    /// Closes a stream after sending its accepted bytes. If the kernel takes none for 30 seconds, because the peer does not
+    /// read, the stream is aborted. A pending connection attempt is cancelled. No event follows, but earlier events of the stream can still be in the current list. Do not use the
     /// identifier afterwards: while accepted bytes are being sent, calls with it may still succeed.
     ///
     /// ```
@@ -138,7 +138,9 @@ impl EventLoop {
         }
     }
 
-    /// Closes a stream immediately. Accepted bytes that the kernel has not taken are discarded.
+    /// Closes a stream immediately. Accepted bytes are discarded, and a TCP connection is reset, so that the peer knows
+    /// that the data may be incomplete. The peer of a Unix stream receives the bytes that the kernel has taken, and then
+    /// EOF.
     ///
     /// ```
     /// # let mut event_loop = anello::event_loop::EventLoop::new()?;

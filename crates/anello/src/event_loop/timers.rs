@@ -1,14 +1,10 @@
 //! Timers, deadlines of operations, and the deadlines of streams that are closed but still sending.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::event::{Direction, Event, EventKind, Events, ObjectId, ObjectKind};
-use crate::driver::{Driver, Key, Wait};
+use crate::driver::{Driver, Key, Lingering, Wait};
 use crate::executor::{TimerKey, Wheel};
-
-/// Maximum time for which a closed stream continues to send accepted bytes.
-const LINGER_NS: u64 = 30_000_000_000;
 
 #[derive(Debug)]
 pub(super) struct Timers {
@@ -19,8 +15,8 @@ pub(super) struct Timers {
     deadlines: [Vec<[Option<TimerKey>; 2]>; 3],
     /// Number of pending deadlines.
     pub deadline_count: usize,
-    /// Closed streams that may still be sending, with the times at which they are aborted.
-    lingering: VecDeque<(u64, Key)>,
+    /// Closed streams that may still be sending.
+    lingering: Lingering,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -32,13 +28,13 @@ enum Timer {
 }
 
 impl Timers {
-    pub fn new(now_ns: u64) -> Self {
+    pub fn new(driver: &Driver) -> Self {
         Self {
-            wheel: Wheel::new(now_ns),
+            wheel: Wheel::new(driver.now_ns()),
             fired: Vec::new(),
             deadlines: Default::default(),
             deadline_count: 0,
-            lingering: VecDeque::new(),
+            lingering: driver.lingering(),
         }
     }
 
@@ -77,19 +73,15 @@ impl Timers {
         }
     }
 
-    /// Limits the time for which a closed stream continues to send.
+    /// Limits the time for which a closed stream continues to send without progress.
     pub fn linger(&mut self, driver: &Driver, key: Key) {
-        if self.lingering.len() == self.lingering.capacity() {
-            // Nearly every stream finishes by the next turn.
-            self.lingering.retain(|(_, key)| driver.holds(*key));
-        }
-        self.lingering.push_back((driver.now_ns().saturating_add(LINGER_NS), key));
+        self.lingering.push(key, driver, driver.now_ns());
     }
 
     /// Returns how long a turn can wait until the next timer is due.
     #[cold]
     pub fn limit_wait(&self, wait: Wait, now_ns: u64) -> Wait {
-        let lingering = self.lingering.front().map(|(deadline_ns, _)| *deadline_ns);
+        let lingering = self.lingering.next_check_ns();
         let Some(deadline_ns) = self.wheel.next_deadline_ns().into_iter().chain(lingering).min() else {
             return wait;
         };
@@ -100,7 +92,7 @@ impl Timers {
         }
     }
 
-    /// Adds the events of timers and deadlines that are due, and aborts streams that are still sending after their time.
+    /// Adds the events of timers and deadlines that are due, and aborts closed streams that make no progress.
     #[cold]
     pub fn fire(&mut self, driver: &mut Driver, events: &mut Events) {
         let now_ns = driver.now_ns();
@@ -122,13 +114,7 @@ impl Timers {
                 }
             }
         }
-        while let Some(&(deadline_ns, key)) = self.lingering.front() {
-            if deadline_ns > now_ns && driver.holds(key) {
-                break;
-            }
-            driver.abort(key);
-            self.lingering.pop_front();
-        }
+        self.lingering.check(driver, now_ns);
     }
 }
 

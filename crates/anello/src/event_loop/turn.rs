@@ -44,7 +44,7 @@ pub struct EventLoop {
 impl EventLoop {
     pub(super) fn with_driver(driver: Driver) -> io::Result<Self> {
         let waker = LoopWaker::new(driver.notifier()?);
-        let timers = Timers::new(driver.now_ns());
+        let timers = Timers::new(&driver);
         let udp_sockets = UdpSockets::default();
         let connecting = HashMap::new();
         let files = FileTable::new();

@@ -1,7 +1,7 @@
 //! The current thread's runtime, and the state that its tasks share.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::turn_limit::TurnLimit;
 use super::wait_queue::WaitQueue;
 use super::wheel::{TimerKey, Wheel};
 use crate::driver::{
-    Clock, Driver, Key, Notifier, Packed, PollIo, Table, Wait, WakeQueue, catch_and_log_panic, log,
+    Clock, Driver, Key, Lingering, Notifier, Packed, PollIo, Table, Wait, WakeQueue, catch_and_log_panic, log,
 };
 
 /// Number of polls after which the driver gets a turn, even if tasks are ready. The current batch is finished first,
@@ -94,10 +94,10 @@ pub(super) struct Lifecycle {
 }
 
 /// State that the sockets of a runtime share, apart from the driver.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SocketState {
-    /// Released streams that may still be sending accepted bytes, with their deadlines in nanoseconds.
-    pub lingering: RefCell<VecDeque<(u64, Key)>>,
+    /// Released streams that may still be sending accepted bytes.
+    pub lingering: RefCell<Lingering>,
     /// Futures that wait for a stream to become readable (`false`) or writable (`true`). Empty if there are none.
     pub ready_queues: RefCell<BTreeMap<(Key, bool), Rc<WaitQueue>>>,
     /// Limits the rate of the warnings that no descriptors are left.
@@ -301,6 +301,11 @@ impl Shared {
         #[cfg(feature = "compat-hyper")]
         let runtime_clock = RuntimeClock::new(|| clock.now_ns());
         let wheel = Wheel::new(clock.now_ns());
+        let sockets = SocketState {
+            lingering: RefCell::new(driver.lingering()),
+            ready_queues: RefCell::default(),
+            exhaustion_log: Cell::default(),
+        };
         Ok(Rc::new(Self {
             driver: RefCell::new(driver),
             inbox: Arc::new(inbox),
@@ -323,7 +328,7 @@ impl Shared {
                 heap_trim: HeapTrim::new(MIN_FREED_TASKS),
             },
             lifecycle: Lifecycle::default(),
-            sockets: SocketState::default(),
+            sockets,
         }))
     }
 

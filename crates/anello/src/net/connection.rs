@@ -14,8 +14,8 @@ use std::task::{Context, Poll, Waker};
 use super::family::{Sealed as _, StreamFamily, Tcp};
 use super::linger::linger;
 use crate::driver::{
-    Chunk, DetachedSocket, Driver, End, FileRange, Interest, Key, OpenCount, PollIo, Ready, SendBuf,
-    SocketOption, Target, unexpected_eof, wake_all,
+    Chunk, DetachedSocket, Driver, End, FileRange, Interest, Key, OpenCount, PollIo, Ready, SendBuf, Target,
+    unexpected_eof, wake_all,
 };
 use crate::executor::{Shared, WaitQueue, current};
 use crate::fs::File;
@@ -107,8 +107,6 @@ impl ShutdownHandle {
     pub fn reset(&self) {
         let waiting = {
             let mut driver = self.shared.driver.borrow_mut();
-            // Fails only if there is no peer left to receive the reset.
-            driver.set_option(Target::Stream(self.key), SocketOption::Linger, 0).ok();
             let waiting = driver.take_wakers(self.key);
             driver.abort(self.key);
             waiting
@@ -117,7 +115,8 @@ impl ShutdownHandle {
         wake_all(waiting.into_iter().flatten());
     }
 
-    /// Shuts down both directions (`shutdown(2)` with `SHUT_RDWR`). Tasks waiting for the stream get EOF or an error.
+    /// Shuts down both directions (`shutdown(2)` with `SHUT_RDWR`), the write direction once the kernel has taken all
+    /// accepted bytes. Tasks that wait to receive get EOF, and tasks that wait to send get an error.
     ///
     /// ```
     /// # anello::example! {
@@ -130,8 +129,9 @@ impl ShutdownHandle {
     /// # }
     /// ```
     pub fn shutdown(&self) {
-        // Fails only if the peer has already terminated the connection.
-        self.shared.driver.borrow().shutdown(self.key, Shutdown::Both).ok();
+        let waiting = self.shared.driver.borrow_mut().shutdown_both(self.key);
+        // The driver must not be borrowed here: a waker can run arbitrary code.
+        wake_all(waiting.into_iter().flatten());
     }
 }
 

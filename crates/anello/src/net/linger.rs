@@ -1,7 +1,6 @@
-//! Aborts dropped streams that are still sending accepted bytes after a timeout.
+//! Aborts dropped streams that send accepted bytes, but make no progress.
 //!
-//! One task with one timer serves all streams of a runtime. Nearly every stream finishes by the next turn, so entries
-//! are small (two words), and finished ones are removed before the queue grows.
+//! One task with one timer serves all streams of a runtime.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,40 +9,27 @@ use crate::driver::Key;
 use crate::executor::Shared;
 use crate::time::sleep;
 
-/// Maximum time for which a dropped stream continues to send accepted bytes.
-const LINGER: Duration = Duration::from_secs(30);
-
-/// Limits the time for which a dropped stream continues to send accepted bytes.
+/// Limits the time for which a dropped stream continues to send accepted bytes without progress.
 pub(super) fn linger(shared: &Rc<Shared>, key: Key) {
     let mut lingering = shared.sockets.lingering.borrow_mut();
     let is_task_running = !lingering.is_empty();
-    if lingering.len() == lingering.capacity() {
-        let driver = shared.driver.borrow();
-        lingering.retain(|(_, key)| driver.holds(*key));
-    }
-    lingering.push_back((shared.now_ns().saturating_add(LINGER.as_nanos() as u64), key));
+    lingering.push(key, &*shared.driver.borrow(), shared.now_ns());
     drop(lingering);
     if !is_task_running {
-        shared.spawn(abort_expired(Rc::clone(shared))).detach();
+        shared.spawn(abort_without_progress(Rc::clone(shared))).detach();
     }
 }
 
-/// Aborts each stream at its deadline. Returns when no streams are left.
-async fn abort_expired(shared: Rc<Shared>) {
-    let next_deadline_ns = |now_ns| {
-        let (mut lingering, mut driver) = (shared.sockets.lingering.borrow_mut(), shared.driver.borrow_mut());
-        while let Some(&(deadline_ns, key)) = lingering.front() {
-            if deadline_ns > now_ns && driver.holds(key) {
-                return Some(deadline_ns);
-            }
-            driver.abort(key);
-            lingering.pop_front();
-        }
-        None
-    };
+/// Returns when no streams are left.
+async fn abort_without_progress(shared: Rc<Shared>) {
     loop {
         let now_ns = shared.now_ns();
-        let Some(deadline_ns) = next_deadline_ns(now_ns) else { return };
-        sleep(Duration::from_nanos(deadline_ns - now_ns)).await;
+        let next_check_ns = {
+            let mut lingering = shared.sockets.lingering.borrow_mut();
+            lingering.check(&mut *shared.driver.borrow_mut(), now_ns);
+            lingering.next_check_ns()
+        };
+        let Some(next_check_ns) = next_check_ns else { return };
+        sleep(Duration::from_nanos(next_check_ns - now_ns)).await;
     }
 }

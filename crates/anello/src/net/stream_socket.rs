@@ -17,8 +17,8 @@ use crate::fs::File;
 ///
 /// Receiving and sending are independent: [`split`](ByteStream::split) and [`into_split`](ByteStream::into_split) return
 /// one half for each direction. The futures of methods documented as "cancel-safe" can be dropped at any await point: no
-/// received byte is lost, and every accepted byte is sent. A dropped stream continues to send accepted bytes for up to
-/// 30 seconds and is then closed.
+/// received byte is lost, and every accepted byte is sent. A dropped stream continues to send accepted bytes, and is then
+/// closed. If the kernel takes none for 30 seconds, because the peer does not read, a TCP connection is reset.
 ///
 /// ```
 /// # anello::example! {
@@ -434,7 +434,9 @@ impl<F: StreamFamily> StreamSocket<F> {
         ByteStream::shutdown_handle(self)
     }
 
-    /// Closes the connection immediately. Accepted bytes that the kernel has not taken are discarded.
+    /// Closes the connection immediately. Accepted bytes are discarded, and a TCP connection is reset (`SO_LINGER` with
+    /// zero), so that the peer knows that the data may be incomplete. The peer of a Unix stream receives the bytes that
+    /// the kernel has taken, and then EOF.
     ///
     /// ```
     /// # anello::example! {

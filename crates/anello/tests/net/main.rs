@@ -9,6 +9,7 @@ mod acceptors;
 mod connect;
 mod datagram_faults;
 mod distribution;
+mod endings;
 mod groups;
 mod least_loaded;
 mod listener_group;

@@ -234,13 +234,9 @@ impl Connection {
         }
     }
 
-    /// Closes the connection without sending buffered data. It can be opened again.
+    /// Closes the connection. It can be opened again.
     pub(super) fn close(&mut self, shared: &Shared) {
-        if let ConnectionState::Open(stream) | ConnectionState::AwaitingEof(stream) =
-            std::mem::replace(&mut self.state, ConnectionState::Closed)
-        {
-            stream.abort();
-        }
+        self.state = ConnectionState::Closed;
         // The next connection starts with a new decoder. Dropping the old decoder also stops any recording of a body.
         self.decoder = ReplyDecoder::default();
         // Only connections with a shutdown handle have been counted as open.
@@ -286,6 +282,10 @@ impl Connection {
             None => counters.record_error(lost, error),
         }
         counters.last_ns.set(now_ns);
+        // A server that hangs would otherwise keep the sockets of its failed connections busy.
+        if let ConnectionState::Open(stream) = std::mem::replace(&mut self.state, ConnectionState::Closed) {
+            stream.abort();
+        }
         self.close(shared);
         if !shared.reconnect {
             self.mark_broken(shared);

@@ -1,7 +1,7 @@
 //! Calls on streams: connecting, receiving, sending, readiness and release.
 
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::task::{Poll, Waker, ready};
@@ -13,6 +13,7 @@ use crate::driver::memory::buffer::Chunk;
 use crate::driver::memory::key::Key;
 use crate::driver::sockets::detached::{DetachedSocket, no_descriptors};
 use crate::driver::sockets::{Family, FileRange, MAX_IO_SLICES, Sockets};
+use crate::driver::stream::lingering::Sending;
 use crate::driver::stream::open_count::OpenCount;
 use crate::driver::stream::send_queue::SendBuf;
 use crate::driver::wake::queue::{PollIo, WakerSlot};
@@ -193,11 +194,6 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.release(key))
     }
 
-    /// Returns `true` if the driver still holds the stream, even if only to send remaining bytes.
-    pub fn holds(&self, key: Key) -> bool {
-        dispatch!(&*self.backend, machine => machine.stream(key).is_some())
-    }
-
     /// Counts an open connection until it is released, aborted or detached.
     pub fn hold_open_count(&mut self, key: Key, open_count: OpenCount) {
         self.open_counts.insert(key, open_count);
@@ -220,14 +216,38 @@ impl Driver {
         dispatch!(&*self.backend, machine => machine.is_write_open(key))
     }
 
+    /// Releases the key, drops unsent bytes and resets the connection.
     pub fn abort(&mut self, key: Key) {
         self.take_open_count(key);
         dispatch!(&mut *self.backend, machine => machine.abort(key));
+    }
+
+    /// Shuts down both directions, the write direction once the kernel has taken all accepted bytes. The caller must
+    /// call the returned wakers once the driver is no longer borrowed.
+    pub fn shutdown_both(&mut self, key: Key) -> [Option<Waker>; 2] {
+        // Both fail only if the peer has already terminated the connection.
+        self.shutdown(key, Shutdown::Read).ok();
+        self.shutdown_write(key).ok();
+        self.take_wakers(key)
     }
 
     /// Takes the wakers of the tasks waiting to read from or write to a stream. The driver will not call these wakers,
     /// so the caller must call them once the driver is no longer borrowed.
     pub fn take_wakers(&mut self, key: Key) -> [Option<Waker>; 2] {
         dispatch!(&mut *self.backend, machine => machine.take_wakers(key))
+    }
+}
+
+impl Sending for Driver {
+    fn unsent_bytes(&self, key: Key) -> usize {
+        dispatch!(&*self.backend, machine => machine.unsent_bytes(key))
+    }
+
+    fn send_again(&mut self, key: Key) {
+        dispatch!(&mut *self.backend, machine => machine.send_again(key));
+    }
+
+    fn abort(&mut self, key: Key) {
+        Self::abort(self, key);
     }
 }

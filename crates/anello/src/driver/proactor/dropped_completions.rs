@@ -21,8 +21,6 @@ use crate::driver::kernel::CompletionKernel;
 use crate::driver::kernel::op::{Completion, Op};
 use crate::driver::kernel::token::{Kind, Token};
 use crate::driver::memory::key::{GENERATION_MASK, Key};
-use crate::driver::sockets::Sockets;
-use crate::driver::sockets::options::SocketOption;
 use crate::driver::stream::direct_read::ReadState;
 use crate::driver::wake::queue::WakeQueue;
 
@@ -146,12 +144,6 @@ impl<K: CompletionKernel> Proactor<K> {
         stream.reads.state = ReadState::Open;
         stream.receive_waker.wake(wakes);
         stream.sends.waker.wake(wakes);
-        let reset = self.kernel.sockets().set_option(&stream.socket, SocketOption::Linger, 0);
-        if let Err(error) = reset {
-            log(
-                || tracing::debug!(%error, "cannot reset connection after dropped completion; closing it normally"),
-            );
-        }
     }
 
     pub(super) fn cancel_for_recovery(&mut self, target: Token) {

@@ -352,7 +352,11 @@ impl<K: CompletionKernel> Proactor<K> {
             self.release_listener(key);
         }
         for key in self.streams.keys() {
-            self.abort(key);
+            if self.unsent_bytes(key) > 0 {
+                self.abort(key);
+            } else {
+                self.release(key);
+            }
         }
         self.cancel_files();
         let started_ns = self.kernel.sockets().now_ns();

@@ -1,18 +1,15 @@
 //! Releasing, aborting and detaching streams.
 
 use std::io;
-use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::task::{Poll, Waker, ready};
 
 use super::Proactor;
 use super::stream::{Connect, HangupPoll, Received, Receiving, Sending, Stream};
-use crate::driver::errors::catch_panic::log;
 use crate::driver::kernel::token::Kind;
 use crate::driver::kernel::{CompletionKernel, Socket};
 use crate::driver::memory::buffer::Chunk;
 use crate::driver::memory::key::Key;
-use crate::driver::sockets::options::SocketOption;
 use crate::driver::sockets::{Sockets, gone};
 use crate::driver::source::interest::Side;
 use crate::driver::wake::queue::{PollIo, WakerSlot};
@@ -34,28 +31,53 @@ impl<K: CompletionKernel> Proactor<K> {
         self.streams.get(key).is_some_and(|stream| !stream.sends.queue.is_empty())
     }
 
-    /// Releases the key and drops unsent bytes.
+    /// Releases the key, drops unsent bytes and resets the connection. Without the reset, if the peer does not read, the
+    /// kernel would also keep its data and use the memory of zero-copy sends indefinitely.
     pub fn abort(&mut self, key: Key) {
-        self.reset_at_close(key);
         if let Some(stream) = self.streams.get_mut(key) {
-            stream.sends.error = NonZero::new(libc::ECONNABORTED);
-            match stream.sending {
-                Sending::Idle | Sending::Polling | Sending::PollInDoubt => stream.sends.queue.clear(),
-                // The next turn confirms the send and, if it was short, drops the remaining bytes.
-                Sending::Inline(_) => {}
-                Sending::Async => self.cancel(Kind::Send, key),
-                Sending::ZeroCopy(send_key)
-                    if self.zero_copy_sends.get(send_key).is_some_and(|send| send.short_result.is_some()) =>
-                {
-                    self.detach_buffer(key, send_key);
-                    if let Some(stream) = self.streams.get_mut(key) {
-                        stream.sends.queue.clear();
-                    }
-                }
-                Sending::ZeroCopy(send_key) => self.cancel(Kind::SendZeroCopy, send_key),
+            stream.sends.abort();
+            if let Sending::ZeroCopy(send_key) = stream.sending
+                && self.short_result(send_key).is_some()
+            {
+                self.detach_buffer(key, send_key);
             }
         }
+        match self.streams.get_mut(key) {
+            Some(stream)
+                if matches!(stream.sending, Sending::Idle | Sending::Polling | Sending::PollInDoubt) =>
+            {
+                stream.sends.queue.clear();
+            }
+            // The next turn confirms an inline send. If a send was short, its completion drops the remaining bytes.
+            _ => self.send_again(key),
+        }
         self.release(key);
+    }
+
+    /// Cancels the send in flight, unless it completes in the next turn. The following turns send the bytes that it has
+    /// not sent.
+    pub fn send_again(&mut self, key: Key) {
+        match self.streams.get(key).map(|stream| stream.sending) {
+            Some(Sending::Async) => self.cancel(Kind::Send, key),
+            Some(Sending::ZeroCopy(send_key)) => self.cancel(Kind::SendZeroCopy, send_key),
+            _ => {}
+        }
+    }
+
+    /// Returns the number of bytes that the kernel is not known to have taken.
+    pub fn unsent_bytes(&self, key: Key) -> usize {
+        let Some(stream) = self.streams.get(key) else { return 0 };
+        let in_flight_bytes = match stream.sending {
+            Sending::ZeroCopy(send_key) => self.short_result(send_key).unwrap_or(0),
+            _ => 0,
+        };
+        stream.sends.queue.queued_bytes() - usize::try_from(in_flight_bytes).unwrap_or(0)
+    }
+
+    /// Returns the result of a zero-copy send that has sent fewer bytes than it was given, while the kernel uses its
+    /// memory.
+    fn short_result(&self, send_key: Key) -> Option<i32> {
+        self.zero_copy_sends.get(send_key)?.short_result
     }
 
     /// Returns the waker slot of one side of an object that has not been released.
@@ -89,19 +111,6 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Configures the socket of an aborted stream so that closing it resets the connection and the kernel drops unsent
-    /// data. Otherwise, if the peer does not read, the kernel would keep the data and use the memory of zero-copy sends
-    /// indefinitely.
-    fn reset_at_close(&mut self, key: Key) {
-        if self.zero_copy_sends.len() > 0
-            && self.zero_copy_sends.values().any(|send| send.stream == key)
-            && let Some(stream) = self.streams.get(key)
-            && let Err(error) = self.kernel.sockets().set_option(&stream.socket, SocketOption::Linger, 0)
-        {
-            log(|| tracing::debug!(%error, "cannot reset aborted connection; closing it normally"));
-        }
-    }
-
     /// Waits until all accepted bytes have been sent and no operation is in flight. Then removes the socket from the
     /// driver and returns it with the received chunks that were not taken. After an error, the stream stays in the
     /// driver, so that received bytes are not lost.
@@ -131,6 +140,8 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let has_unsent = !stream.sends.queue.is_empty() && stream.sends.error.is_none();
         if stream.released && stream.is_idle() && !has_unsent {
+            let sockets = self.kernel.sockets();
+            stream.sends.reset_at_close_if_failed(sockets, &stream.socket, stream.family);
             self.remove_stream(key);
         }
     }

@@ -359,7 +359,8 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.metrics.count_send(is_complete);
             }
             _ => match -result {
-                libc::EAGAIN | libc::EINTR => self.metrics.short_sends += 1,
+                // `send_again` cancels.
+                libc::EAGAIN | libc::EINTR | libc::ECANCELED => self.metrics.short_sends += 1,
                 // Retry with a send that may wait. If that also fails for lack of memory, the error is returned. The
                 // memory of a zero-copy send counts towards the locked-memory limit of the user (RLIMIT_MEMLOCK).
                 libc::ENOBUFS | libc::ENOMEM

@@ -207,19 +207,45 @@ impl<K: ReadinessKernel> Reactor<K> {
         stream.sends.waker = WakerSlot::default();
         // Send deferred messages. After the release, no caller remains to receive an error, which clears the queue.
         stream.send_pending(self.kernel.sockets_mut(), &mut self.metrics).ok();
-        let has_unsent = !stream.sends.queue.is_empty() && !stream.connecting;
+        if stream.connecting && !stream.sends.queue.is_empty() {
+            stream.sends.abort();
+        }
+        let has_unsent = !stream.sends.queue.is_empty() && stream.sends.error.is_none();
         if !has_unsent {
-            self.abort(key);
+            self.close(key);
         }
         has_unsent
     }
 
+    /// Returns the number of bytes that the kernel has not taken.
+    pub fn unsent_bytes(&self, key: Key) -> usize {
+        self.streams.get(key).map_or(0, |stream| stream.sends.queue.queued_bytes())
+    }
+
+    /// Sends as many bytes as the kernel has room for.
+    pub fn send_again(&mut self, key: Key) {
+        if let Some(stream) = self.streams.get_mut(key)
+            && !stream.connecting
+        {
+            stream.writable = true;
+            self.after_sending(key, Ok(()), &mut WakeQueue::default());
+        }
+    }
+
     pub fn abort(&mut self, key: Key) {
+        if let Some(stream) = self.streams.get_mut(key) {
+            stream.sends.abort();
+        }
+        self.close(key);
+    }
+
+    fn close(&mut self, key: Key) {
         // Closing the socket removes it from epoll, unless another descriptor of the same socket exists.
         let Some(stream) = self.streams.remove(key) else { return };
         if stream.reads.state == ReadState::Stored {
             self.stored.remove(&key);
         }
+        stream.sends.reset_at_close_if_failed(self.kernel.sockets(), &stream.socket, stream.family);
         if stream.may_be_shared {
             // Fails if another owner of the socket has removed it.
             self.kernel.unwatch(&stream.socket).ok();
@@ -398,6 +424,11 @@ impl<K: ReadinessKernel> Reactor<K> {
     /// Drops all sockets. The kernel has no operations in flight, so there is nothing to wait for.
     pub fn shut_down(&mut self, _wakes: &mut WakeQueue) -> io::Result<()> {
         self.listeners = Table::new();
+        for key in self.streams.keys() {
+            if self.unsent_bytes(key) > 0 {
+                self.abort(key);
+            }
+        }
         self.streams = Table::new();
         self.stored.clear();
         debug_assert_eq!(self.sources.len(), 0, "invariant 15: shutdown ends while a source is in its table");

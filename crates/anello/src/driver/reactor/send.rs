@@ -175,7 +175,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         stream.sends.wake_if_room(self.max_send_queue_bytes, wakes);
         stream.sends.shut_down_if_queued(self.kernel.sockets(), &stream.socket);
         if stream.released && stream.sends.queue.is_empty() {
-            self.abort(key);
+            self.close(key);
         }
     }
 }

@@ -232,6 +232,8 @@ pub struct TestOptions {
     /// If one epoll wait returns at least this number of readiness events, small messages are deferred and sent
     /// together by the next turn. With zero, small messages are always deferred; with `usize::MAX`, never.
     pub deferred_send_threshold_edges: usize,
+    /// Minimum time without progress after which a released stream is aborted.
+    pub linger: Duration,
     /// Kernel features to disable, as if the kernel were older.
     pub disabled_features: DisabledFeatures,
 }
@@ -243,6 +245,7 @@ impl Default for TestOptions {
             cq_entries: 4096,
             initial_receive_buffers: 64,
             deferred_send_threshold_edges: 8,
+            linger: Duration::from_secs(30),
             disabled_features: DisabledFeatures::default(),
         }
     }

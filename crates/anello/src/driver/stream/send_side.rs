@@ -11,6 +11,7 @@ use crate::driver::counters::DriverMetrics;
 use crate::driver::errors::catch_panic::log;
 use crate::driver::errors::impossible::report_impossible;
 use crate::driver::memory::io_slice_cursor::IoSliceCursor;
+use crate::driver::sockets::options::SocketOption;
 use crate::driver::sockets::{Family, FileRange, Sockets, is_file_error};
 use crate::driver::wake::queue::{PollIo, WakeQueue, WakerSlot};
 
@@ -82,6 +83,22 @@ impl SendSide {
         self.error = NonZero::new(error.raw_os_error().unwrap_or(libc::EIO));
         self.queue.clear();
         error
+    }
+
+    /// Discards the unsent bytes. Those of a send in flight are discarded once it has ended.
+    #[cold]
+    pub fn abort(&mut self) {
+        self.error = self.error.or(NonZero::new(libc::ECONNABORTED));
+    }
+
+    /// Invariant 21: configures the socket of a stream that has failed, and may therefore have discarded accepted bytes,
+    /// so that closing it resets the connection: after an EOF, the peer would take the data for complete. A Unix socket
+    /// cannot be reset.
+    #[inline]
+    pub fn reset_at_close_if_failed<S: Sockets>(&self, sockets: &S, socket: &S::Socket, family: Family) {
+        if self.error.is_some() && family == Family::Internet {
+            reset_at_close(sockets, socket);
+        }
     }
 
     /// Returns the number of bytes that a send call has sent, which is 0 if the socket buffer is full. Any error other
@@ -207,6 +224,14 @@ impl SendSide {
                 log(|| tracing::debug!(%error, "queued shutdown failed: connection reset by peer"));
             }
         }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn reset_at_close<S: Sockets>(sockets: &S, socket: &S::Socket) {
+    if let Err(error) = sockets.set_option(socket, SocketOption::Linger, 0) {
+        log(|| tracing::debug!(%error, "cannot reset failed connection; closing it normally"));
     }
 }
 
