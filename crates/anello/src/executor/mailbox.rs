@@ -25,12 +25,12 @@
 #[cfg(loom)]
 use loom::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicU8, AtomicU32, Ordering},
+    atomic::{AtomicU16, AtomicU32, Ordering},
 };
 #[cfg(not(loom))]
 use std::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicU8, AtomicU32, Ordering},
+    atomic::{AtomicU16, AtomicU32, Ordering},
 };
 
 /// Number of items for which the queue has memory when it is empty.
@@ -157,9 +157,10 @@ impl<T> Mailbox<T> {
     }
 }
 
-const IDLE: u8 = 0;
-const SCHEDULED: u8 = 1;
-const RESCHEDULED: u8 = 2;
+const IDLE: u16 = 0;
+const SCHEDULED: u16 = 1;
+/// Set only together with `SCHEDULED`.
+const RESCHEDULED: u16 = 2;
 
 /// Records whether a task is in a queue, and whether another thread has woken it since it was queued. The thread that
 /// changes the state from `IDLE` pushes the task into a queue.
@@ -167,19 +168,22 @@ const RESCHEDULED: u8 = 2;
 /// The notification for the first wake-up may stay queued for a long time. A second thread that wakes the task must
 /// therefore notify the task's worker itself, even if the worker does not go to sleep until later. Either the second
 /// thread sees the queued notification in the mailbox, or the first thread sees `RESCHEDULED`, which the second one
-/// sets before it checks the mailbox.
+/// sets before it checks the mailbox. Other wake-ups, also those by the worker itself, preserve `RESCHEDULED` until the
+/// worker has removed the task from the queue.
+///
+/// x86-64 has a single instruction for setting a bit of 16 bits, but not of 8.
 #[derive(Debug)]
-pub(super) struct Scheduled(AtomicU8);
+pub(super) struct Scheduled(AtomicU16);
 
 impl Scheduled {
     pub fn new() -> Self {
-        Self(AtomicU8::new(SCHEDULED))
+        Self(AtomicU16::new(SCHEDULED))
     }
 
-    /// Sets the state to `SCHEDULED`. Returns whether the task was idle.
+    /// Schedules the task. Returns whether it was idle.
     #[inline]
     pub fn set(&self) -> bool {
-        self.0.swap(SCHEDULED, Ordering::AcqRel) == IDLE
+        self.0.fetch_or(SCHEDULED, Ordering::AcqRel) & SCHEDULED == 0
     }
 
     /// Returns whether the task is in a queue.
@@ -189,14 +193,14 @@ impl Scheduled {
 
     /// Called by a thread before it checks whether the worker is asleep. Returns whether the task was idle after all.
     pub fn set_rescheduled(&self) -> bool {
-        self.0.swap(RESCHEDULED, Ordering::AcqRel) == IDLE
+        self.0.swap(SCHEDULED | RESCHEDULED, Ordering::AcqRel) == IDLE
     }
 
     /// Called by the thread that has queued a notification.
     pub fn is_rescheduled(&self) -> bool {
         // This write does not change the value. It orders the queued notification before a later `set_rescheduled` on
         // another thread.
-        self.0.fetch_or(IDLE, Ordering::AcqRel) == RESCHEDULED
+        self.0.fetch_or(0, Ordering::AcqRel) & RESCHEDULED != 0
     }
 
     /// Called when the worker has removed the task from a queue. The poll that follows sees all writes that preceded the
@@ -263,9 +267,12 @@ mod tests {
         assert!(!scheduled.is_set());
         assert!(scheduled.set(), "first wake-up");
         assert!(!scheduled.set_rescheduled() && scheduled.is_rescheduled(), "second wake-up");
-        assert!(!scheduled.set() && !scheduled.is_rescheduled());
+        assert!(!scheduled.set() && scheduled.is_rescheduled(), "a third wake-up preserves it");
         scheduled.clear();
-        assert!(scheduled.set_rescheduled() && scheduled.is_set(), "removed before the second wake-up");
+        assert!(
+            !scheduled.is_rescheduled() && scheduled.set_rescheduled() && scheduled.is_set(),
+            "removed before the second wake-up"
+        );
     }
 
     #[test]
@@ -345,7 +352,8 @@ mod models {
     }
 
     /// Two threads wake one task. The first is a worker that queues its notification and never submits it. The wake-up
-    /// from the second thread must still cause a poll, no matter when the task's worker goes to sleep.
+    /// from the second thread must still cause a poll, no matter when the task's worker goes to sleep, and even if the
+    /// worker itself wakes the task before.
     #[test]
     fn fault_14_second_wake_up_of_task_is_not_suppressed() {
         let mut model = loom::model::Builder::new();
@@ -378,9 +386,13 @@ mod models {
                     }
                 })
             });
-            let mut is_polled = false;
+            let (mut is_polled, mut is_woken_by_worker) = (false, false);
             while !is_polled {
-                for () in mailbox.take() {
+                let mut ready = mailbox.take();
+                if !std::mem::replace(&mut is_woken_by_worker, true) && scheduled.set() {
+                    ready.push(());
+                }
+                for () in ready {
                     scheduled.clear();
                     is_polled |= is_signalled.load(Ordering::Relaxed);
                 }
