@@ -1,5 +1,6 @@
 //! Connection transports: TCP and Unix sockets, with or without TLS.
 
+use anello::log_event;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::mem;
@@ -44,7 +45,7 @@ pub(crate) trait PollSender: 'static {
     /// Continues sending while the task waits for another event. A connection error is reported by the next send.
     fn poll_progress(&mut self, context: &mut Context<'_>) {
         if let Poll::Ready(Err(error)) = self.poll_drive(context) {
-            tracing::debug!(%error, "connection failed while waiting for the handler or the response body");
+            log_event!(DEBUG, %error, "connection failed while waiting for the handler or the response body");
         }
     }
     /// Sends the transport's close notification, if it has one, after the accepted data.

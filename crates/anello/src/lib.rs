@@ -71,7 +71,7 @@ pub mod task;
 pub mod time;
 
 #[doc(hidden)]
-pub use driver::{DisabledFeatures, TestOptions};
+pub use driver::{DisabledFeatures, TestOptions, log_guarded};
 pub use driver::{
     DriverInfo, DriverKind, DriverMetrics, DriverOptions, MetricEntry, SubmissionPolling, TaskWork, ZeroCopy,
 };

@@ -12,6 +12,7 @@
 //! freeing the disk space of a deleted file. While the cache holds descriptors, a task checks them every second and
 //! closes the descriptors of changed, deleted or unused files.
 
+use anello::log_event;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
@@ -275,7 +276,7 @@ impl Cache {
         let files = self.remove_where(|entry| entry.has_open_files);
         let had_files = !files.is_empty();
         if had_files && let Err(panic) = spawn_file_operation(|| drop(files)).await {
-            tracing::error!(%panic, "cannot close cached files: the blocking task panicked");
+            log_event!(ERROR, %panic, "cannot close cached files: the blocking task panicked");
         }
         had_files
     }

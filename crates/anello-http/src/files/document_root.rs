@@ -8,6 +8,7 @@
 //! Paths in the dentry cache are resolved without blocking (`RESOLVE_CACHED`, Linux 5.12). Other paths are resolved
 //! on a blocking thread.
 
+use anello::log_event;
 use std::ffi::CStr;
 use std::fs;
 use std::io;
@@ -227,7 +228,7 @@ fn disable_openat2(error: Errno) {
         }
         _ => "unavailable (requires Linux 5.6; denied by RestrictSUIDSGID= and DynamicUser= of systemd)",
     };
-    tracing::warn!("openat2 {cause}: symbolic links are not followed");
+    log_event!(WARN, "openat2 {cause}: symbolic links are not followed");
 }
 
 pub(super) fn stamp(stat: &Stat) -> FileStamp {

@@ -1,5 +1,6 @@
 //! Response construction for files and errors.
 
+use anello::log_event;
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
@@ -163,7 +164,7 @@ impl FileErrorLog {
             return self.suppressed.set(self.suppressed.get() + 1);
         }
         self.logged_at.set(Some(now));
-        tracing::error!(%error, suppressed = self.suppressed.take(), "cannot open or read file");
+        log_event!(ERROR, %error, suppressed = self.suppressed.take(), "cannot open or read file");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Responses, as handlers return them, and connections that have switched to another protocol.
 
+use anello::log_event;
 use std::cell::Cell;
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -189,7 +190,7 @@ impl Response {
 
     pub(crate) fn with_upgrade(mut self, protocol: String, handler: Option<UpgradeHandler>) -> Self {
         if protocol.is_empty() || !is_value(protocol.as_bytes()) {
-            tracing::error!(protocol, "a handler returned an invalid upgrade protocol; sending 500");
+            log_event!(ERROR, protocol, "a handler returned an invalid upgrade protocol; sending 500");
             return Self::new(500);
         }
         self.upgrade = Some(Box::new(Upgrade { protocol, handler }));
@@ -260,7 +261,7 @@ impl Response {
     /// invalid.
     pub(crate) fn with_valid_field(self, name: FieldName<'_>, value: &[u8]) -> Self {
         self.field(name, value).unwrap_or_else(|invalid| {
-            tracing::error!(%invalid, "cannot build response: invalid header field; sending 500");
+            log_event!(ERROR, %invalid, "cannot build response: invalid header field; sending 500");
             Self::new(500)
         })
     }

@@ -6,6 +6,7 @@
 //!       └─ no ──► ServerOptions::eviction ── still no permit ──► 503, close
 //! ```
 
+use anello::log_event;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -147,7 +148,7 @@ impl Admission {
         };
         let mut rejecting: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
             let result = timeout(REJECTION_TIMEOUT, sending).await;
-            tracing::debug!(?result, "connection rejected: connection limit reached");
+            log_event!(DEBUG, ?result, "connection rejected: connection limit reached");
         });
         // The first poll passes the whole response to the driver, which sends it even if the task is aborted later.
         let is_pending = poll_fn(|context| Poll::Ready(rejecting.as_mut().poll(context))).await.is_pending();

@@ -1,5 +1,6 @@
 //! One connection: serves requests until the client or the server closes it.
 
+use anello::log_event;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -381,7 +382,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                     Err(lost) => return lost,
                 },
                 Err(close_error) => {
-                    tracing::debug!(%close_error, "connection failed while sending the last responses");
+                    log_event!(DEBUG, %close_error, "connection failed while sending the last responses");
                 }
             }
         }
@@ -451,7 +452,7 @@ fn check_upgrade(response: &mut Response, requested: Option<&[u8]>) {
             }
         }
         _ => {
-            tracing::error!("a handler returned status 101 without Response::upgrade; sending 500");
+            log_event!(ERROR, "a handler returned status 101 without Response::upgrade; sending 500");
             *response = invalid_response_fallback();
         }
     }

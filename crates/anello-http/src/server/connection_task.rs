@@ -2,6 +2,7 @@
 //! for the first byte of a request. All other state is allocated when that byte arrives, and freed after a period
 //! without requests.
 
+use anello::log_event;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::ops::Deref;
@@ -77,7 +78,7 @@ where
             spawn_task(ConnectionTask::new(worker, Phase::Idle, suspended));
         }
         Err(error) => {
-            tracing::warn!(%error, "cannot attach a connection that was moved to this worker; closing it");
+            log_event!(WARN, %error, "cannot attach a connection that was moved to this worker; closing it");
             drop(worker.observer.guard_connection());
         }
     }
@@ -119,7 +120,7 @@ where
 
 fn log_error(result: io::Result<()>) {
     if let Err(error) = result {
-        tracing::debug!(%error, "connection failed");
+        log_event!(DEBUG, %error, "connection failed");
     }
 }
 
@@ -280,7 +281,7 @@ where
         }
         (Ok(_), None) => {}
         (Err(error), _) => {
-            tracing::debug!(%error, "connection failed");
+            log_event!(DEBUG, %error, "connection failed");
             drop(worker.observer.guard_connection());
         }
     }

@@ -1,5 +1,6 @@
 //! Reports connections and requests to the metrics and the access log.
 
+use anello::log_event;
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
@@ -67,7 +68,7 @@ impl Observer {
         if let Some(log) = self.log.borrow_mut().as_mut()
             && !log.flush()
         {
-            tracing::debug!("access log not flushed: waiting for the disk");
+            log_event!(DEBUG, "access log not flushed: waiting for the disk");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The output of a connection: heads and small bodies are collected in a buffer; larger bodies are sent without
 //! copying, together with the buffered bytes around them.
 
+use anello::log_event;
 use std::any::Any;
 use std::cell::RefCell;
 use std::error::Error;
@@ -295,7 +296,7 @@ impl<W: Sender> Output<W> {
     ) -> io::Result<(Outcome, Option<(BodyEncoder, Body)>)> {
         let status = response.status();
         if status != valid_status(status) {
-            tracing::error!(status, "a handler returned an invalid status; sending 500");
+            log_event!(ERROR, status, "a handler returned an invalid status; sending 500");
             response = invalid_response_fallback();
         }
         let Response { status, shared, fields, body, closes, has_date, upgrade } = response;
@@ -557,14 +558,14 @@ pub(crate) fn call_trailers(trailers: MakeTrailers) -> io::Result<FieldBlock> {
 #[cold]
 fn body_panic_error(panic: &(dyn Any + Send)) -> io::Error {
     let message = panic_message(panic);
-    tracing::error!(message, "a response body panicked; aborting the response");
+    log_event!(ERROR, message, "a response body panicked; aborting the response");
     io::Error::other(format!("response body panicked: {message}"))
 }
 
 #[cold]
 fn panic_response(panic: &(dyn Any + Send)) -> Response {
     let message = panic_message(panic);
-    tracing::error!(message, "a handler panicked; sending 500");
+    log_event!(ERROR, message, "a handler panicked; sending 500");
     Response::text("500 Internal Server Error: handler panicked\n").with_status(500).with_connection_close()
 }
 

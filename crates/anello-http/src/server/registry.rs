@@ -17,9 +17,11 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::iter;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 
+use anello::log_event;
 use anello::net::ShutdownHandle;
 use anello::server::{HeapTrim, PagedSlab};
 
@@ -174,8 +176,13 @@ impl Registry {
 
     fn for_each_active(&self, action: impl Fn(&ConnectionTimer)) {
         let timers: Vec<_> = self.active.borrow().iter().map(|(_, timer)| Rc::clone(timer)).collect();
-        // Nothing is borrowed here: a waker can run arbitrary code, such as dropping a connection.
-        timers.iter().for_each(|timer| action(timer));
+        for timer in &timers {
+            // Nothing is borrowed here: a waker can run arbitrary code, such as dropping a connection. If it panics, the
+            // other connections still have their turn.
+            if catch_unwind(AssertUnwindSafe(|| action(timer))).is_err() {
+                log_event!(ERROR, "the waker of a connection panicked");
+            }
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The per-thread server and its builder.
 
+use anello::log_event;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -350,7 +351,7 @@ impl Server {
                     },
                     Ok(None) => return,
                     Err(error) => {
-                        tracing::error!(%error, "cannot accept: retrying in 100 ms");
+                        log_event!(ERROR, %error, "cannot accept: retrying in 100 ms");
                         sleep(Duration::from_millis(100)).await;
                     }
                 }
@@ -508,7 +509,7 @@ impl Server {
         let aborted = self.worker.connections();
         // Repeated, because a suspended connection may have received a request, which its task starts only now.
         if !self.wait_until_closed(ABORT_TIMEOUT, || self.abort_connections()).await {
-            tracing::debug!("some aborted requests did not terminate in time");
+            log_event!(DEBUG, "some aborted requests did not terminate in time");
         }
         aborted
     }

@@ -8,6 +8,7 @@
 //! still respond, or the whole connection is closed. A task that is waiting for a handler is woken by its
 //! [`Cancellation`].
 
+use anello::log_event;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -324,8 +325,8 @@ impl Drop for EndWaitOnDrop<'_> {
 fn cancelled_error(reason: CancelReason) -> io::Error {
     match reason {
         // Logged as a warning, because the handler takes too long or waits for an event that does not occur.
-        CancelReason::Deadline => tracing::warn!("{reason}"),
-        CancelReason::ServerShutdown | CancelReason::ClientReset => tracing::debug!("{reason}"),
+        CancelReason::Deadline => log_event!(WARN, "{reason}"),
+        CancelReason::ServerShutdown | CancelReason::ClientReset => log_event!(DEBUG, "{reason}"),
     }
     io::Error::new(io::ErrorKind::ConnectionAborted, reason)
 }

@@ -7,6 +7,7 @@
 //!
 //! The handshake is part of the first receive operation, so the header timeout applies to it.
 
+use anello::log_event;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
@@ -281,7 +282,7 @@ impl<S: ByteStream> Receiver for TlsReceiver<S> {
                 Err(error) => {
                     // The alert reports the reason to the client.
                     let result = session.poll_flush_for_receiver(context);
-                    tracing::debug!(?result, %error, "TLS connection rejected");
+                    log_event!(DEBUG, ?result, %error, "TLS connection rejected");
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
                 }
             }

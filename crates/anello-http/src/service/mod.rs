@@ -65,6 +65,7 @@ mod request;
 mod response;
 mod switch;
 
+use anello::log_event;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::{Poll, ready};
@@ -205,6 +206,6 @@ where
 
 #[cold]
 fn service_failed(error: BoxError) -> Response {
-    tracing::error!(%error, "a service failed; sending 500");
+    log_event!(ERROR, %error, "a service failed; sending 500");
     Response::text("500 Internal Server Error: service failed\n").with_status(500)
 }

@@ -65,7 +65,8 @@ pub use self::datagram::recv_batch::{ReceivedDatagram, RecvBatch};
 pub(crate) use self::datagram_socket::DatagramSocket;
 pub(crate) use self::datagram_socket::unix::UnixDatagramSocket;
 use self::epoll::Epoll;
-pub(crate) use self::errors::catch_panic::{catch_and_log_panic, log, rethrow_broken_invariant};
+pub use self::errors::catch_panic::log_guarded;
+pub(crate) use self::errors::catch_panic::{catch_and_log_panic, log_event, rethrow_broken_invariant};
 pub use self::errors::context::raw_os_error;
 pub(crate) use self::errors::context::{unexpected_eof, with_context, with_text};
 #[cfg(debug_assertions)]
@@ -317,7 +318,7 @@ impl Drop for Driver {
             let mut wakes = WakeQueue::default();
             catch_and_log_panic("driver panicked during shutdown", || {
                 if let Err(error) = self.shut_down(Duration::ZERO, &mut wakes) {
-                    log(|| tracing::error!(%error, "cannot shut down driver"));
+                    log_event!(ERROR, %error, "cannot shut down driver");
                 }
             });
             // Events of a dropped event loop are discarded. Otherwise, the turn of another loop would report them.
@@ -336,7 +337,7 @@ impl Drop for Driver {
             // every operation that uses it belongs to an entry in its tables, and the tables are empty.
             unsafe { ManuallyDrop::drop(&mut self.backend) }
         } else {
-            log(|| tracing::error!("operations still in flight at shutdown; leaking the driver's memory"));
+            log_event!(ERROR, "operations still in flight at shutdown; leaking the driver's memory");
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::io;
 
+use crate::driver::log_event;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 thread_local! {
@@ -35,7 +36,7 @@ pub(super) fn unpin_thread(pinned: &PinnedCore) {
     if sched_getaffinity(None).is_ok_and(|current| current == only(pinned.core))
         && let Err(error) = sched_setaffinity(None, &pinned.previous)
     {
-        tracing::debug!(%error, "a blocking thread stays on the core of the worker that started it");
+        log_event!(DEBUG, %error, "a blocking thread stays on the core of the worker that started it");
     }
 }
 

@@ -14,7 +14,8 @@ use super::affinity::{pinned_core, unpin_thread};
 use super::context::{Shared, flush_wakes_before_blocking, with_current};
 use super::join::{Join, JoinHandle};
 use super::origin::{Origin, OriginGuard};
-use crate::driver::{Disk, catch_and_log_panic, log};
+use crate::driver::log_event;
+use crate::driver::{Disk, catch_and_log_panic};
 
 /// Maximum number of threads per process that run [`spawn_blocking`] work.
 ///
@@ -53,6 +54,8 @@ struct State {
     work: VecDeque<Work>,
     threads: usize,
     idle: usize,
+    /// Set if the last thread could not be started.
+    lacks_threads: bool,
 }
 
 static WORK: Pool = Pool::new("anello-blocking", MAX_BLOCKING_THREADS);
@@ -60,7 +63,7 @@ pub(super) static FILES: Pool = Pool::new("anello-files", MAX_FILE_THREADS);
 
 impl Pool {
     const fn new(thread_name: &'static str, max_threads: usize) -> Self {
-        let state = Mutex::new(State { work: VecDeque::new(), threads: 0, idle: 0 });
+        let state = Mutex::new(State { work: VecDeque::new(), threads: 0, idle: 0, lacks_threads: false });
         Self { thread_name, max_threads, state, work_available: Condvar::new() }
     }
 
@@ -103,19 +106,23 @@ impl Pool {
         let started = thread::Builder::new().name(self.thread_name.into()).spawn(move || {
             // Otherwise the thread would compete with the worker that started it, whichever worker its work is from.
             pinned.inspect(unpin_thread);
-            log(|| tracing::debug!("blocking thread started"));
+            log_event!(DEBUG, "blocking thread started");
             self.run();
-            log(|| tracing::debug!("blocking thread exited: idle for 10 s"));
+            log_event!(DEBUG, "blocking thread exited: idle for 10 s");
         });
+        let mut state = self.lock();
+        let lacked_threads = std::mem::replace(&mut state.lacks_threads, started.is_err());
         if let Err(error) = started {
-            let mut state = self.lock();
             state.threads -= 1;
             if state.threads > 0 {
                 // Existing threads will run the work later.
                 return;
             }
-            tracing::warn!(%error, "cannot spawn a blocking thread; running the work on the calling thread");
             drop(state);
+            // Only once: a subscriber can use this pool.
+            if !lacked_threads {
+                log_event!(WARN, %error, "cannot spawn a blocking thread; running the work on the calling thread");
+            }
             catch_and_log_panic("waker panicked before a blocking call", flush_wakes_before_blocking);
             drop(self.run_queued(self.lock()));
         }

@@ -18,8 +18,9 @@ use super::task_counters::TaskCounters;
 use super::turn_limit::TurnLimit;
 use super::wait_queue::WaitQueue;
 use super::wheel::{TimerKey, Wheel};
+use crate::driver::log_event;
 use crate::driver::{
-    Clock, Driver, Key, Lingering, Notifier, Packed, PollIo, Table, Wait, WakeQueue, catch_and_log_panic, log,
+    Clock, Driver, Key, Lingering, Notifier, Packed, PollIo, Table, Wait, WakeQueue, catch_and_log_panic,
 };
 
 /// Number of polls after which the driver gets a turn, even if tasks are ready. The current batch is finished first,
@@ -344,12 +345,14 @@ impl Shared {
             return;
         };
         let mut wakes = WakeQueue::default();
+        let mut shut_down = Ok(());
         catch_and_log_panic("driver panicked during shutdown", || {
-            if let Err(error) = driver.shut_down(drain, &mut wakes) {
-                tracing::error!(%error, "shutdown incomplete: operations still in flight; leaking their buffers");
-            }
+            shut_down = driver.shut_down(drain, &mut wakes);
         });
         drop(driver);
+        if let Err(error) = shut_down {
+            log_event!(ERROR, %error, "shutdown incomplete: operations still in flight; leaking their buffers");
+        }
         debug_assert!(
             self.task_count() == 0,
             "invariant 14: the driver is shut down before all tasks are dropped"
@@ -399,7 +402,7 @@ impl Shared {
             );
             wakes.call();
             if let Err(error) = turned {
-                log(|| tracing::error!(%error, "flush failed; queued operations wait for the next turn"));
+                log_event!(ERROR, %error, "flush failed; queued operations wait for the next turn");
                 return;
             }
         }

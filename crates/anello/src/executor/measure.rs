@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::context::Shared;
 use super::task_info::Info;
-use crate::driver::log;
+use crate::driver::log_event;
 
 impl Shared {
     /// Polls a task or, if `info` is `None`, the main future. Records the duration if polls are measured.
@@ -30,14 +30,13 @@ impl Shared {
 fn warn_about(info: Option<&Info>, duration: Duration) {
     const MESSAGE: &str =
         "slow poll: the other tasks of the worker had to wait (use spawn_blocking or yield_now)";
-    log(|| match info {
-        Some(info) => tracing::warn!(
-            task_id = %info.id,
+    match info {
+        Some(info) => log_event!(WARN, task_id = %info.id,
             task_name = info.name(),
             spawned_at = %info.location,
             ?duration,
             "{MESSAGE}"
         ),
-        None => tracing::warn!(task_name = "block_on", ?duration, "{MESSAGE}"),
-    });
+        None => log_event!(WARN, task_name = "block_on", ?duration, "{MESSAGE}"),
+    }
 }

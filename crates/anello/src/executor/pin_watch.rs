@@ -16,6 +16,7 @@ use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 use super::affinity::only;
 use super::handle::Handle;
+use crate::driver::log_event;
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -48,7 +49,7 @@ impl PinWatch {
             }
         });
         if let Err(error) = &thread {
-            tracing::warn!(%error, "cannot watch the CPU affinity of the workers");
+            log_event!(WARN, %error, "cannot watch the CPU affinity of the workers");
         }
         Some(Self { stop: Some(stop), thread: Some(thread.ok()?) })
     }
@@ -58,7 +59,7 @@ impl Drop for PinWatch {
     fn drop(&mut self) {
         drop(self.stop.take());
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that watches the CPU affinity of the workers panicked");
+            log_event!(ERROR, "the thread that watches the CPU affinity of the workers panicked");
         }
     }
 }
@@ -89,11 +90,12 @@ impl PinChecks {
 fn react(worker: usize, core: usize) {
     let Ok(current) = sched_getaffinity(None) else { return };
     if current == only(core) {
-        return tracing::info!(worker, core, "worker is pinned to its core again");
+        return log_event!(INFO, worker, core, "worker is pinned to its core again");
     }
     if !current.is_set(core) {
         let cores = current.count();
-        return tracing::warn!(
+        return log_event!(
+            WARN,
             worker,
             core,
             usable_cores = cores,
@@ -103,7 +105,7 @@ fn react(worker: usize, core: usize) {
     }
     // The kernel has widened the affinity. The next check logs the success.
     if let Err(error) = sched_setaffinity(None, &only(core)) {
-        tracing::warn!(worker, core, %error, "cannot pin worker to its core again");
+        log_event!(WARN, worker, core, %error, "cannot pin worker to its core again");
     }
 }
 

@@ -22,7 +22,8 @@ use super::join::JoinHandle;
 use super::origin::Origin;
 use super::task::Owner;
 use super::task_counters::add;
-use crate::driver::{DriverInfo, DriverMetrics, Wait, WakeQueue, catch_and_log_panic, log};
+use crate::driver::log_event;
+use crate::driver::{DriverInfo, DriverMetrics, Wait, WakeQueue, catch_and_log_panic};
 
 /// A single-threaded runtime for tasks, timers and sockets.
 ///
@@ -477,7 +478,7 @@ impl Drop for Runtime {
             // A task has called `process::exit`, and the C library is running the destructor of a `thread_local!` that
             // contains this runtime. Outer stack frames still use the runtime and the future being polled.
             std::mem::forget(Rc::clone(&self.shared));
-            return log(|| tracing::error!("runtime dropped while running; leaking it"));
+            return log_event!(ERROR, "runtime dropped while running; leaking it");
         }
         // An outer runtime on this thread cannot submit its queued notifications until this one has been dropped.
         catch_and_log_panic("waker panicked before a runtime was dropped", flush_wakes_before_blocking);
@@ -490,7 +491,7 @@ impl Drop for Runtime {
         // Invariant 19: the handles and wakers that remain own no descriptor.
         self.shared.inbox.notifier.close();
         accepted_writes::end_runtime(self.max_write_wait);
-        log(|| tracing::debug!(tasks, "runtime stopped"));
+        log_event!(DEBUG, tasks, "runtime stopped");
     }
 }
 

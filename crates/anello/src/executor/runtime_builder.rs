@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::context::Shared;
 use super::runtime::Runtime;
 use super::task_counters::TaskCounters;
+use crate::driver::log_event;
 use crate::driver::{Driver, DriverKind, DriverOptions};
 
 /// Environment variable that overrides the driver selection.
@@ -219,10 +220,10 @@ impl RuntimeBuilder {
         let description = &driver.description;
         match &description.fallback_reason {
             Some(reason) => {
-                tracing::info!(driver = description.name, reason, "io_uring unavailable; using epoll")
+                log_event!(INFO, driver = description.name, reason, "io_uring unavailable; using epoll")
             }
             None => {
-                tracing::info!(driver = description.name, features = description.features, "driver ready")
+                log_event!(INFO, driver = description.name, features = description.features, "driver ready")
             }
         }
         let counters = TaskCounters::new(self.measures_polls, self.slow_poll_threshold);

@@ -21,7 +21,8 @@ use super::pin_watch::{Pin, PinWatch};
 use super::runtime::Runtime;
 use super::runtime_builder::RuntimeBuilder;
 use super::topology::Topology;
-use crate::driver::{raw_os_error, with_text};
+use crate::driver::log_event;
+use crate::driver::{catch_and_log_panic, raw_os_error, with_text};
 
 /// A set of running workers. Dropping it blocks until all workers have finished.
 ///
@@ -432,10 +433,10 @@ impl<T> Workers<T> {
 
 impl<T> Drop for Workers<T> {
     fn drop(&mut self) {
-        flush_wakes_before_blocking();
+        catch_and_log_panic("waker panicked before workers were joined", flush_wakes_before_blocking);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a worker panicked");
+                log_event!(ERROR, "a worker panicked");
             }
         }
     }

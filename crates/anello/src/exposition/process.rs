@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use crate::driver::log_event;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -44,7 +45,7 @@ pub(super) struct Stat {
 impl ProcessFiles {
     /// Opens the files. If `/proc` is unavailable, a scrape omits the process metrics.
     pub fn open() -> Self {
-        let warn = |path: &str, error: io::Error| tracing::warn!(path, %error, "process metrics unavailable (mount /proc)");
+        let warn = |path: &str, error: io::Error| log_event!(WARN, path, %error, "process metrics unavailable (mount /proc)");
         let open_file = |path| File::open(path).map_err(|error| warn(path, error)).ok();
         Self {
             stat: open_file("/proc/self/stat"),

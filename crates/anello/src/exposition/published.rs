@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError, TryLockError};
 
+use crate::driver::log_event;
 use crate::{MetricEntry, current_driver_metrics};
 
 /// Maximum number of entries that a worker can publish. Further entries are ignored.
@@ -42,7 +43,7 @@ impl PublishedEntries {
         if let Some(driver) = current_driver_metrics()
             && !self.publish(driver.entries())
         {
-            tracing::debug!("driver metrics not published: a scrape is reading them");
+            log_event!(DEBUG, "driver metrics not published: a scrape is reading them");
         }
     }
 

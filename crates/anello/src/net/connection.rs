@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::family::{Sealed as _, StreamFamily, Tcp};
 use super::linger::linger;
+use crate::driver::log_event;
 use crate::driver::{
     Chunk, DetachedSocket, Driver, End, FileRange, Interest, Key, OpenCount, PollIo, Ready, SendBuf, Target,
     unexpected_eof, wake_all,
@@ -155,11 +156,11 @@ impl Connection {
     /// Sends an event with the address of an accepted connection to `tracing`.
     #[inline]
     pub(crate) fn trace_accepted(&self) {
-        if tracing::enabled!(tracing::Level::DEBUG) {
-            let peer = self.driver().address(self.target(), End::Peer);
-            let peer = peer.ok().and_then(|address| address.as_socket());
-            tracing::debug!(peer = peer.map(tracing::field::display), "connection accepted");
-        }
+        log_event!(DEBUG, peer = self.peer().map(tracing::field::display), "connection accepted");
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        self.driver().address(self.target(), End::Peer).ok()?.as_socket()
     }
 
     #[track_caller]

@@ -15,6 +15,7 @@ use super::connection::Connection;
 use super::family::{StreamFamily, Tcp, Unix};
 use super::options::{SocketAccess, common_options, raw_descriptor};
 use super::stream_socket::StreamSocket;
+use crate::driver::log_event;
 use crate::driver::{AcceptSink, Accepted, DetachedSocket, Driver, End, Key, PollIo, Target, check_socket};
 use crate::executor::{ExhaustionLog, Shared, WaitQueue, current};
 use crate::time::{Sleep, sleep};
@@ -355,5 +356,5 @@ pub(crate) fn warn_exhausted(shared: &Shared, error: &io::Error, rejected: usize
         rejected: 0,
         suppressed: 0,
     });
-    tracing::warn!(%error, rejected, suppressed, "cannot accept connections: file descriptors exhausted (raise ulimit -n)");
+    log_event!(WARN, %error, rejected, suppressed, "cannot accept connections: file descriptors exhausted (raise ulimit -n)");
 }

@@ -16,6 +16,7 @@ use super::options::{SocketAccess, TcpKeepalive, milliseconds, saturating};
 use super::resolve::{Host, ToSocketAddrs};
 use super::stream_socket::StreamSocket;
 use super::tcp_options::tcp_options;
+use crate::driver::log_event;
 use crate::driver::{ListenOptions, SocketOption, with_context};
 use crate::executor::current;
 
@@ -116,7 +117,7 @@ impl StreamSocket<Tcp> {
         let stream = Self::new(Connection::new(Rc::clone(&shared), key));
         let connected = poll_fn(|context| shared.driver.borrow_mut().poll_connect(key, context.waker()));
         connected.await.map_err(|error| connect_error(peer, source, error))?;
-        tracing::debug!("connected");
+        log_event!(DEBUG, "connected");
         Ok(stream)
     }
 }

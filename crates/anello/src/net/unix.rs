@@ -15,6 +15,7 @@ use super::connection::Connection;
 use super::family::Unix;
 use super::listener::{BACKLOG, Listener, StreamListener};
 use super::stream_socket::StreamSocket;
+use crate::driver::log_event;
 pub(super) use crate::driver::unix_name as name;
 use crate::driver::{Driver, PeerCredentials, with_context, with_text};
 use crate::executor::current;
@@ -109,7 +110,7 @@ impl StreamSocket<Unix> {
             match poll_fn(|context| shared.poll_driver(context, connect, |_| 0)).await {
                 Ok(key) => {
                     let stream = Self::new(Connection::new(shared, key));
-                    tracing::debug!("connected");
+                    log_event!(DEBUG, "connected");
                     return Ok(stream);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

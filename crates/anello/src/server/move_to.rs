@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io;
 
 use super::detached_stream::DetachedStream;
-use crate::driver::log;
+use crate::driver::log_event;
 use crate::executor::{Handle, JoinHandle};
 use crate::net::{DetachError, StreamFamily, StreamSocket};
 
@@ -78,7 +78,7 @@ impl<F: StreamFamily> StreamSocket<F> {
         let detached = DetachedStream::detach(self).await?;
         Ok(worker.spawn_with(move || async move {
             let connection = detached.attach_connection().inspect_err(|error| {
-                log(|| tracing::warn!(%error, "cannot attach a connection that was moved to this worker; closing it"));
+                log_event!(WARN, %error, "cannot attach a connection that was moved to this worker; closing it");
             })?;
             Ok(serve(Self::new(connection)).await)
         }))

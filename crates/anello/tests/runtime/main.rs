@@ -8,6 +8,7 @@ mod compat_timer;
 mod deferred_release;
 mod event_loop;
 mod handles;
+mod hostile_subscriber;
 mod isolation;
 mod join_set;
 mod metrics;

@@ -26,6 +26,7 @@ mod shared;
 mod worker_log;
 mod writer;
 
+use anello::log_event;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -188,7 +189,7 @@ impl Drop for AccessLog {
         if !self.handle.shared.is_finishing()
             && let Err(error) = self.stop()
         {
-            tracing::warn!(%error, "cannot close the access log");
+            log_event!(WARN, %error, "cannot close the access log");
         }
     }
 }

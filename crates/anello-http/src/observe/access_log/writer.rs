@@ -1,5 +1,6 @@
 //! The writer thread: receives buffers from the workers, writes them completely and returns them.
 
+use anello::log_event;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -101,7 +102,7 @@ impl Writer {
         self.shared.written_lines.add(batch.lines - lost_lines);
         batch.lines = lost_lines;
         if lost_lines == 0 && std::mem::take(&mut self.is_failing) {
-            tracing::info!(log = %self.output, "access log can be written again");
+            log_event!(INFO, log = %self.output, "access log can be written again");
         }
     }
 
@@ -134,7 +135,7 @@ impl Writer {
         self.shared.errors.add(1);
         if is_report_due(&mut self.failures_reported_at) {
             let retry_after = self.shared.options.retry_interval;
-            tracing::error!(log = %self.output, %error, ?retry_after, "{message}");
+            log_event!(ERROR, log = %self.output, %error, ?retry_after, "{message}");
         }
     }
 
@@ -168,8 +169,7 @@ impl Writer {
     fn report_drops(&mut self) {
         let dropped = self.shared.all_dropped_lines();
         if dropped > self.reported_drops && is_report_due(&mut self.drops_reported_at) {
-            tracing::warn!(
-                lines = dropped - self.reported_drops, log = %self.output,
+            log_event!(WARN, lines = dropped - self.reported_drops, log = %self.output,
                 "access log lines dropped: target too slow (use a faster target or more buffers)"
             );
             self.reported_drops = dropped;

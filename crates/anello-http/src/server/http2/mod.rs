@@ -25,6 +25,7 @@ mod response;
 mod timers;
 mod transport;
 
+use anello::log_event;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -188,7 +189,7 @@ where
                 }
                 // The client has received GOAWAY.
                 Poll::Ready(Some(Err(error))) if error.is_library() && !error.is_io() => {
-                    tracing::debug!(%error, "connection closed");
+                    log_event!(DEBUG, %error, "connection closed");
                     return Poll::Ready(Ok(CloseReason::ProtocolError));
                 }
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(into_io(error))),
@@ -301,7 +302,11 @@ impl Shared {
             return respond.send_reset(Reason::HTTP_1_1_REQUIRED);
         }
         if status != response.status() {
-            tracing::error!(status = response.status(), "a handler returned an invalid status; sending 500");
+            log_event!(
+                ERROR,
+                status = response.status(),
+                "a handler returned an invalid status; sending 500"
+            );
             response = invalid_response_fallback();
         }
         record.status = status;
@@ -311,7 +316,7 @@ impl Shared {
         record.body_bytes = sender.body_bytes;
         if let Err(error) = result {
             if let StreamError::Handler(error) = &error {
-                tracing::error!(%error, "a response body failed; resetting the stream");
+                log_event!(ERROR, %error, "a response body failed; resetting the stream");
             }
             respond.send_reset(error.reason());
         }
@@ -370,7 +375,7 @@ impl Shared {
             .send_response(head, is_head)
             .and_then(|mut stream| if is_head { Ok(()) } else { stream.send_data(text.into(), true) });
         if let Err(error) = sent {
-            tracing::debug!(%error, "cannot reject a request");
+            log_event!(DEBUG, %error, "cannot reject a request");
         }
     }
 
@@ -401,9 +406,9 @@ impl<'a> StreamRecord<'a> {
     /// Ends a request whose handler was dropped.
     #[cold]
     fn abort(&mut self, error: &StreamError, respond: &mut SendResponse<Bytes>) {
-        tracing::debug!(%error, "handler cancelled");
+        log_event!(DEBUG, %error, "handler cancelled");
         if matches!(error, StreamError::Timeout) {
-            tracing::warn!("{}", CancelReason::Deadline);
+            log_event!(WARN, "{}", CancelReason::Deadline);
             self.status = STATUS_ABORTED;
         }
         respond.send_reset(error.reason());

@@ -19,7 +19,7 @@ pub(crate) fn catch_and_log_panic(message: &'static str, run: impl FnOnce()) {
 #[inline(never)]
 fn log_panic(message: &'static str, panic: Box<dyn Any + Send>) {
     let panic = rethrow_broken_invariant(panic);
-    log(|| tracing::error!("{message}"));
+    log_event!(ERROR, "{message}");
     drop_payload(panic);
 }
 
@@ -35,10 +35,26 @@ pub(crate) fn rethrow_broken_invariant(panic: Box<dyn Any + Send>) -> Box<dyn An
     panic
 }
 
-/// Logs a message without propagating panics, because a `tracing` subscriber is application code and may panic.
+/// Sends an event to `tracing`, like the macros of that crate; the level comes first. A panic of the subscriber, which is
+/// application code, does not propagate. All events of the libraries are sent by this macro, which no lock must surround: a
+/// subscriber may use the runtime.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! log_event {
+    ($level:ident, $($event:tt)+) => {
+        if ::tracing::Level::$level <= ::tracing::level_filters::LevelFilter::current() {
+            $crate::log_guarded(|| ::tracing::event!(::tracing::Level::$level, $($event)+));
+        }
+    };
+}
+
+pub(crate) use log_event;
+
+/// Logs an event without propagating panics.
+#[doc(hidden)]
 #[cold]
 #[inline(never)]
-pub(crate) fn log(write: impl FnOnce()) {
+pub fn log_guarded(write: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(write)) {
         drop_payload(panic);
     }

@@ -1,6 +1,6 @@
 //! States that only a fault in this crate or in the kernel can cause.
 
-use super::catch_panic::log;
+use crate::driver::errors::catch_panic::log_event;
 
 /// Reports an impossible state. Panics in debug builds, so that tests fail. In release builds, logs an error; the caller
 /// then fails the affected object, because a peer or the kernel must not be able to stop the worker.
@@ -9,7 +9,7 @@ use super::catch_panic::log;
 #[track_caller]
 pub(in crate::driver) fn report_impossible(message: &'static str) {
     debug_assert!(false, "{message}");
-    log(|| tracing::error!("{message} (please report this fault)"));
+    log_event!(ERROR, "{message} (please report this fault)");
 }
 
 /// Tables with more entries than this are not checked after every turn.

@@ -7,7 +7,7 @@ use std::task::{Poll, Waker};
 
 use super::Proactor;
 use super::stream::{Connect, Listener};
-use crate::driver::errors::catch_panic::log;
+use crate::driver::errors::catch_panic::log_event;
 use crate::driver::errors::impossible::report_impossible;
 use crate::driver::kernel::op::{Completion, Op};
 use crate::driver::kernel::token::{Kind, Token};
@@ -157,7 +157,7 @@ fn pass_to_sink<S: Sockets>(sockets: &mut S, socket: S::Socket, accept_sink: &dy
     match sockets.export(socket) {
         Ok(connection) => accept_sink.accept(connection),
         Err(error) => {
-            log(|| tracing::warn!(%error, "cannot transfer a connection of a released listener; closing it"))
+            log_event!(WARN, %error, "cannot transfer a connection of a released listener; closing it")
         }
     }
 }

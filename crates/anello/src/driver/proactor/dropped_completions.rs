@@ -15,7 +15,7 @@ use std::num::NonZero;
 
 use super::stream::{Connect, HangupPoll, Received, Receiving, Sending};
 use super::{Proactor, ZeroCopySend};
-use crate::driver::errors::catch_panic::log;
+use crate::driver::errors::catch_panic::log_event;
 use crate::driver::errors::impossible::report_impossible;
 use crate::driver::kernel::CompletionKernel;
 use crate::driver::kernel::op::{Completion, Op};
@@ -55,12 +55,11 @@ impl<K: CompletionKernel> Proactor<K> {
     #[cold]
     #[inline(never)]
     pub(super) fn on_completions_dropped(&mut self, wakes: &mut WakeQueue) {
-        log(|| {
-            tracing::error!(
-                "the kernel dropped completions for lack of memory; resetting connections with operations in flight \
+        log_event!(
+            ERROR,
+            "the kernel dropped completions for lack of memory; resetting connections with operations in flight \
                  (raise the memory limit)"
-            )
-        });
+        );
         // All operations in flight are in doubt again, including cancellations from an earlier recovery.
         self.recovery.round = self.recovery.round % GENERATION_MASK + 1;
         self.recovery.targets.clear();

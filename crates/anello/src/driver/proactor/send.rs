@@ -6,7 +6,7 @@ use std::task::{Poll, Waker, ready};
 
 use super::stream::Sending;
 use super::{MAX_SEND_BYTES, Proactor, ZeroCopySend};
-use crate::driver::errors::catch_panic::log;
+use crate::driver::errors::catch_panic::log_event;
 use crate::driver::kernel::CompletionKernel;
 use crate::driver::kernel::op::{Completion, Op, SendMode};
 use crate::driver::kernel::token::{Kind, Token};
@@ -397,9 +397,7 @@ impl<K: CompletionKernel> Proactor<K> {
         } else if !stream.sends.queue.is_empty()
             && let Err(error) = self.start_sending(key)
         {
-            log(
-                || tracing::debug!(%error, "queued send failed; the next operation on the stream returns the error"),
-            );
+            log_event!(DEBUG, %error, "queued send failed; the next operation on the stream returns the error");
         }
         let Some(stream) = self.streams.get_mut(key) else { return };
         stream.sends.shut_down_if_queued(self.kernel.sockets(), &stream.socket);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use super::{Listener, Reactor};
-use crate::driver::errors::catch_panic::log;
+use crate::driver::errors::catch_panic::log_event;
 use crate::driver::kernel::token::{Kind, Token};
 use crate::driver::kernel::{ReadinessKernel, Socket};
 use crate::driver::memory::key::Key;
@@ -29,7 +29,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         // Closing the socket does not remove it from epoll while another descriptor of it exists, in this or another
         // process.
         if let Err(error) = self.kernel.unwatch(&listener.socket) {
-            log(|| tracing::debug!(%error, "cannot remove a released listener from epoll"));
+            log_event!(DEBUG, %error, "cannot remove a released listener from epoll");
         }
     }
 
@@ -86,7 +86,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         if !listener.waker.is_waiting() {
             listener.is_watched = false;
             if let Err(error) = self.kernel.unwatch(&listener.socket) {
-                log(|| tracing::debug!(%error, "cannot remove a listener from epoll"));
+                log_event!(DEBUG, %error, "cannot remove a listener from epoll");
             }
             return;
         }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use super::{Reactor, Source};
-use crate::driver::errors::catch_panic::log;
+use crate::driver::errors::catch_panic::log_event;
 use crate::driver::kernel::token::{Kind, Token};
 use crate::driver::kernel::{Edge, ReadinessKernel, Socket};
 use crate::driver::memory::key::Key;
@@ -71,7 +71,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         if let Some(source) = self.sources.remove(key) {
             // Closing the descriptor does not remove it from epoll while another descriptor of the file exists.
             if let Err(error) = self.kernel.unwatch(&source.descriptor) {
-                log(|| tracing::debug!(%error, "cannot remove a released descriptor from epoll"));
+                log_event!(DEBUG, %error, "cannot remove a released descriptor from epoll");
             }
         }
         false

@@ -30,7 +30,7 @@ use self::address::kernel_address;
 pub(crate) use self::address::unix_name;
 use self::detached::{AnySocket, DetachedSocket};
 use self::options::{self as socket_options, PeerCredentials, SocketOption};
-use crate::driver::errors::catch_panic::log;
+use crate::driver::errors::catch_panic::log_event;
 use crate::driver::errors::context::with_text;
 use crate::driver::memory::key::Key;
 use crate::driver::wait::clock::Clock;
@@ -282,7 +282,7 @@ impl Sockets for OsSockets {
             rejected += 1;
         }
         if let Err(error) = listener.set_nonblocking(self.nonblocking) {
-            log(|| tracing::warn!(%error, "cannot restore the blocking mode of the listening socket"));
+            log_event!(WARN, %error, "cannot restore the blocking mode of the listening socket");
         }
         self.reserve = reserve_descriptor();
         rejected

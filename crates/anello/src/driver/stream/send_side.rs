@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 
 use super::send_queue::{SendQueue, too_many_sent};
 use crate::driver::counters::DriverMetrics;
-use crate::driver::errors::catch_panic::log;
+use crate::driver::errors::catch_panic::log_event;
 use crate::driver::errors::impossible::report_impossible;
 use crate::driver::memory::io_slice_cursor::IoSliceCursor;
 use crate::driver::sockets::options::SocketOption;
@@ -221,7 +221,7 @@ impl SendSide {
         if self.queue.is_empty() && self.error.is_none() {
             self.write_side = WriteSide::ShutDown;
             if let Err(error) = sockets.shutdown(socket, Shutdown::Write) {
-                log(|| tracing::debug!(%error, "queued shutdown failed: connection reset by peer"));
+                log_event!(DEBUG, %error, "queued shutdown failed: connection reset by peer");
             }
         }
     }
@@ -231,7 +231,7 @@ impl SendSide {
 #[inline(never)]
 fn reset_at_close<S: Sockets>(sockets: &S, socket: &S::Socket) {
     if let Err(error) = sockets.set_option(socket, SocketOption::Linger, 0) {
-        log(|| tracing::debug!(%error, "cannot reset failed connection; closing it normally"));
+        log_event!(DEBUG, %error, "cannot reset failed connection; closing it normally");
     }
 }
 

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use rustix::io_uring::{IoringRegisterOp, IoringSetupFlags, IoringSqFlags};
 use socket2::SockAddr;
 
-use crate::driver::errors::catch_panic::log;
+use crate::driver::errors::catch_panic::log_event;
 use crate::driver::file::operation::{FileOperation, Memory, Transfer};
 use crate::driver::kernel::op::{Completion, Op, SINGLE_WAKE_UP, SendMode, Wait};
 use crate::driver::kernel::token::{Kind, Token};
@@ -100,7 +100,7 @@ impl Uring {
         self.queue(message.with_user_data(Token::new(Kind::Message, key).0));
         // The running task may continue for a long time. In the meantime, the other worker wakes up.
         if let Err(error) = self.enter(Wait::None) {
-            log(|| tracing::debug!(%error, "cannot wake worker immediately; retrying in the next turn"));
+            log_event!(DEBUG, %error, "cannot wake worker immediately; retrying in the next turn");
         }
         true
     }
@@ -146,7 +146,7 @@ impl Uring {
                 .and_then(|buffers| none.insert(buffers).register(&self.ring, memory)),
         };
         if let Err(error) = registered {
-            log(|| tracing::debug!(%error, "cannot register a buffer; using it unregistered"));
+            log_event!(DEBUG, %error, "cannot register a buffer; using it unregistered");
         }
     }
 

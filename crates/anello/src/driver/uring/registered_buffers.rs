@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::io_uring::{IoringRegisterOp, io_uring_rsrc_update2, iovec};
 
 use super::ring::Ring;
-use crate::driver::errors::catch_panic::log;
+use crate::driver::errors::catch_panic::log_event;
 use crate::driver::file::operation::Memory;
 use crate::driver::file::registration::{Registration, ReleasedSlots};
 
@@ -74,7 +74,7 @@ impl RegisteredBuffers {
             let empty = vec![iovec { iov_base: ptr::null_mut(), iov_len: 0 }; slots.len()];
             if let Err(error) = update(ring, slots[0], &empty) {
                 // The slots can still be reused, which replaces the buffers.
-                log(|| tracing::debug!(%error, "cannot unregister buffers; their memory stays locked"));
+                log_event!(DEBUG, %error, "cannot unregister buffers; their memory stays locked");
             }
         }
         self.free.extend(released);

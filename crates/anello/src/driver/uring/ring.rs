@@ -28,7 +28,7 @@ use rustix::io_uring::{
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::sqe::Sqe;
-use crate::driver::errors::catch_panic::log;
+use crate::driver::errors::catch_panic::log_event;
 use crate::driver::kernel::OperationCounts;
 use crate::driver::kernel::op::{Wait, timespec};
 use crate::driver::wait::batch_wait::BatchWait;
@@ -358,10 +358,8 @@ impl Drop for Ring {
             let unregistered =
                 unsafe { self.register(IoringRegisterOp::UnregisterRingFds, &raw const update, 1) };
             if let Err(error) = unregistered {
-                log(|| {
-                    tracing::debug!(%error, "cannot unregister the ring descriptor: the ring was dropped by \
-                        another thread")
-                });
+                log_event!(DEBUG, %error, "cannot unregister the ring descriptor: the ring was dropped by \
+                        another thread");
             }
         }
     }
@@ -381,7 +379,7 @@ impl Mapping {
         let base = unsafe { mmap(std::ptr::null_mut(), length, access, flags, ring, offset) }?;
         // SAFETY: this is the mapping just created. The advice keeps forked children from sharing the queues.
         if let Err(error) = unsafe { madvise(base, length, Advice::LinuxDontFork) } {
-            tracing::debug!(%error, "cannot exclude the ring from forked children");
+            log_event!(DEBUG, %error, "cannot exclude the ring from forked children");
         }
         let base = NonNull::new(base).ok_or(Errno::FAULT)?;
         Ok(Self { base, length })
@@ -402,7 +400,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: mapped in `new` with this length, and no reference to it remains.
         if let Err(error) = unsafe { munmap(self.base.as_ptr(), self.length) } {
-            log(|| tracing::error!(%error, "cannot unmap the memory of the ring"));
+            log_event!(ERROR, %error, "cannot unmap the memory of the ring");
         }
     }
 }

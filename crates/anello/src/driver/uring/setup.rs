@@ -28,6 +28,7 @@ use rustix::io_uring::{
 
 use super::ring::Ring;
 use super::sqe::Sqe;
+use crate::driver::errors::catch_panic::log_event;
 use crate::driver::errors::context::{with_context, with_text};
 use crate::driver::kernel::op::Wait;
 use crate::driver::memory::buffer::{BufferRing, Pools};
@@ -229,7 +230,7 @@ fn limit_io_wq_workers(ring: &Ring) {
     let limited =
         unsafe { ring.register(IoringRegisterOp::RegisterIowqMaxWorkers, max_workers.as_mut_ptr(), 2) };
     if let Err(error) = limited {
-        tracing::debug!(%error, "cannot limit io_uring worker threads on this kernel");
+        log_event!(DEBUG, %error, "cannot limit io_uring worker threads on this kernel");
     }
 }
 
@@ -241,7 +242,7 @@ fn probe_opcodes(ring: &Ring) -> impl Fn(IoringOp) -> bool + use<> {
     // SAFETY: the argument has room for 256 operations and is only written during the call.
     let probed = unsafe { ring.register(IoringRegisterOp::RegisterProbe, probe.as_mut_ptr(), 256) };
     if let Err(error) = probed {
-        tracing::debug!(%error, "cannot probe which io_uring operations this kernel supports");
+        log_event!(DEBUG, %error, "cannot probe which io_uring operations this kernel supports");
     }
     move |opcode| {
         let [_, _, first, second, ..] = probe[2 + opcode as usize];
@@ -256,11 +257,11 @@ fn buffer_ring(ring: &Ring, options: &DriverOptions) -> Rc<Pools> {
     }
     let (initial, limit) = (options.testing.initial_receive_buffers, options.max_receive_buffers);
     let Some(buffers) = BufferRing::new(initial, limit, options.receive_buffer_bytes) else {
-        tracing::debug!("cannot reserve address space for receive buffers; receiving with poll and recv");
+        log_event!(DEBUG, "cannot reserve address space for receive buffers; receiving with poll and recv");
         return Pools::new(None);
     };
     if buffers.limit() < limit {
-        tracing::debug!(limit = buffers.limit(), "using fewer receive buffers than requested");
+        log_event!(DEBUG, limit = buffers.limit(), "using fewer receive buffers than requested");
     }
     let mut registration = io_uring_buf_reg::default();
     registration.ring_addr = (buffers.entries_address() as *mut std::ffi::c_void).into();
@@ -270,7 +271,7 @@ fn buffer_ring(ring: &Ring, options: &DriverOptions) -> Rc<Pools> {
     match unsafe { ring.register(IoringRegisterOp::RegisterPbufRing, &raw const registration, 1) } {
         Ok(_) => Pools::new(Some(buffers)),
         Err(error) => {
-            tracing::debug!(%error, "cannot register a buffer ring; receiving with poll and recv");
+            log_event!(DEBUG, %error, "cannot register a buffer ring; receiving with poll and recv");
             Pools::new(None)
         }
     }
@@ -279,7 +280,7 @@ fn buffer_ring(ring: &Ring, options: &DriverOptions) -> Rc<Pools> {
 /// Returns the result of a probe, or `false` if it failed.
 fn log_failed_probe(works: io::Result<bool>, feature: &str) -> bool {
     works.unwrap_or_else(|error| {
-        tracing::debug!(%error, "cannot test {feature} on this kernel; not using it");
+        log_event!(DEBUG, %error, "cannot test {feature} on this kernel; not using it");
         false
     })
 }

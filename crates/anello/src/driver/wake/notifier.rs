@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::woken_hosts::{HostId, WokenHosts};
-use crate::driver::errors::catch_panic::log;
+use crate::driver::errors::catch_panic::log_event;
 
 /// Interrupts the wait of a worker. Cheap to clone, and usable from any thread.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ impl Notifier {
         if let Some(eventfd) = eventfd
             && let Err(error) = rustix::io::write(&eventfd, &1u64.to_ne_bytes())
         {
-            log(|| tracing::error!(%error, "cannot wake worker: write to its eventfd failed"));
+            log_event!(ERROR, %error, "cannot wake worker: write to its eventfd failed");
         }
     }
 

@@ -13,7 +13,8 @@ use std::task::{Context, Poll, Waker};
 use super::distribution::Distribution;
 use super::pending::PendingConnections;
 use super::state::{AcceptedConnection, Group, GroupAcceptSink, GroupState, State};
-use crate::driver::{Accepted, DetachedSocket, OpenCount, log, try_accept};
+use crate::driver::log_event;
+use crate::driver::{Accepted, DetachedSocket, OpenCount, try_accept};
 use crate::executor::{Shared, WaitQueue};
 use crate::net::{
     BACKLOG, ByteStream, Connection, EXHAUSTED_RETRY_DELAY, Listener, StreamFamily, StreamListener,
@@ -181,7 +182,7 @@ impl<L: GroupListener> GroupMember<L> {
                 };
             match connection.map(|connection| self.attach(connection)) {
                 Some(Ok(connection)) => return Ok(Some(L::stream(connection))),
-                Some(Err(error)) => tracing::debug!(%error, "connection failed before it was served"),
+                Some(Err(error)) => log_event!(DEBUG, %error, "connection failed before it was served"),
                 None => {}
             }
         }
@@ -384,11 +385,12 @@ impl<L: GroupListener> GroupMember<L> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // Descriptors become available when other connections close.
                 Err(error) if is_exhausted(&error) => return AcceptStep::Exhausted(error, 0),
-                Ok(_) => tracing::warn!(
+                Ok(_) => log_event!(
+                    WARN,
                     accepted = BACKLOG,
                     "closing a socket with connections still in its accept queue"
                 ),
-                Err(error) => tracing::warn!(%error, "cannot accept pending connections; resetting them"),
+                Err(error) => log_event!(WARN, %error, "cannot accept pending connections; resetting them"),
             }
             closing_sockets.pop();
         }
@@ -418,7 +420,7 @@ impl<L> Drop for GroupMember<L> {
         if let Some(successor) = successor {
             let worker = self.member;
             let message = "worker exited; its listening sockets moved to another worker";
-            log(|| tracing::warn!(worker, successor, "{message}"));
+            log_event!(WARN, worker, successor, "{message}");
         }
         self.group.change(|_| ());
     }

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 use super::plan::Loads;
+use crate::driver::log_event;
 
 /// Maximum number of intervals without measurement after a measurement that led to no move.
 const MAX_PAUSE: u32 = 8;
@@ -88,7 +89,7 @@ impl Load {
                     Phase::Counting
                 } else {
                     let (worker, connections) = (loads.worker, moves.len());
-                    tracing::debug!(worker, connections, "moving connections to less busy workers");
+                    log_event!(DEBUG, worker, connections, "moving connections to less busy workers");
                     self.next_pause.set(0);
                     Phase::Moving(moves.into_iter().collect())
                 }
