@@ -300,7 +300,7 @@ impl Driver {
             let wait_ns = next_check_ns.saturating_sub(self.now_ns()).min(SHUT_DOWN_STEP_NS);
             let wait = if wait_ns == 0 { Wait::None } else { Wait::For(wait_ns) };
             dispatch!(&mut *self.backend, machine => machine.turn(wait, wakes))?;
-            lingering.check(self, self.now_ns());
+            lingering.check(self, self.now_ns(), wakes);
         }
         dispatch!(&mut *self.backend, machine => machine.shut_down(wakes))?;
         debug_assert_eq!(self.metrics().sockets, 0, "invariant 14: shutdown ends while a socket is open");

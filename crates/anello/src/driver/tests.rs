@@ -119,7 +119,7 @@ fn interrupted_send_counts_its_bytes_and_continues() {
         for _ in 0..3 {
             read_from(&mut driver, &mut far, 512 << 10);
             received += 512 << 10;
-            driver.send_again(key);
+            driver.send_again(key, &mut WakeQueue::default());
             for _ in 0..3 {
                 driver.turn(Wait::None, &mut WakeQueue::default()).unwrap();
             }
@@ -128,7 +128,7 @@ fn interrupted_send_counts_its_bytes_and_continues() {
             assert!(matches!(driver.poll_write(key, &[], Waker::noop()), Poll::Ready(Ok(_))));
         }
         // Interrupted without progress.
-        driver.send_again(key);
+        driver.send_again(key, &mut WakeQueue::default());
         read_from(&mut driver, &mut far, MESSAGE_BYTES - received);
         driver.abort(key);
         driver.turn(Wait::None, &mut WakeQueue::default()).unwrap();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::event::{Direction, Event, EventKind, Events, ObjectId, ObjectKind};
-use crate::driver::{Driver, Key, Lingering, Wait};
+use crate::driver::{Driver, Key, Lingering, Wait, WakeQueue};
 use crate::executor::{TimerKey, Wheel};
 
 #[derive(Debug)]
@@ -114,7 +114,8 @@ impl Timers {
                 }
             }
         }
-        self.lingering.check(driver, now_ns);
+        // No call waits for a stream that has been closed.
+        self.lingering.check(driver, now_ns, &mut WakeQueue::default());
     }
 }
 

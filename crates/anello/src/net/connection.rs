@@ -117,7 +117,8 @@ impl ShutdownHandle {
     }
 
     /// Shuts down both directions (`shutdown(2)` with `SHUT_RDWR`), the write direction once the kernel has taken all
-    /// accepted bytes. Tasks that wait to receive get EOF, and tasks that wait to send get an error.
+    /// accepted bytes. Tasks that wait to receive get EOF, and tasks that wait to send get an error. If the kernel takes no
+    /// bytes for 30 seconds, the connection is reset, as that of a dropped stream.
     ///
     /// ```
     /// # anello::example! {
@@ -130,7 +131,10 @@ impl ShutdownHandle {
     /// # }
     /// ```
     pub fn shutdown(&self) {
-        let waiting = self.shared.driver.borrow_mut().shutdown_both(self.key);
+        let (waiting, has_unsent) = self.shared.driver.borrow_mut().shutdown_both(self.key);
+        if has_unsent {
+            linger(&self.shared, self.key);
+        }
         // The driver must not be borrowed here: a waker can run arbitrary code.
         wake_all(waiting.into_iter().flatten());
     }

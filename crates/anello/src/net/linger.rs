@@ -1,15 +1,15 @@
-//! Aborts dropped streams that send accepted bytes, but make no progress.
+//! Aborts streams that were dropped, or shut down by a handle, and send accepted bytes without progress.
 //!
 //! One task with one timer serves all streams of a runtime.
 
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::driver::Key;
+use crate::driver::{Key, WakeQueue};
 use crate::executor::Shared;
 use crate::time::sleep;
 
-/// Limits the time for which a dropped stream continues to send accepted bytes without progress.
+/// Limits the time for which a stream continues to send accepted bytes without progress.
 pub(super) fn linger(shared: &Rc<Shared>, key: Key) {
     let mut lingering = shared.sockets.lingering.borrow_mut();
     let is_task_running = !lingering.is_empty();
@@ -24,11 +24,11 @@ pub(super) fn linger(shared: &Rc<Shared>, key: Key) {
 async fn abort_without_progress(shared: Rc<Shared>) {
     loop {
         let now_ns = shared.now_ns();
-        let next_check_ns = {
-            let mut lingering = shared.sockets.lingering.borrow_mut();
-            lingering.check(&mut *shared.driver.borrow_mut(), now_ns);
-            lingering.next_check_ns()
-        };
+        let mut wakes = WakeQueue::default();
+        shared.sockets.lingering.borrow_mut().check(&mut *shared.driver.borrow_mut(), now_ns, &mut wakes);
+        // Nothing may be borrowed here: a waker can run arbitrary code.
+        wakes.call();
+        let next_check_ns = shared.sockets.lingering.borrow().next_check_ns();
         let Some(next_check_ns) = next_check_ns else { return };
         sleep(Duration::from_nanos(next_check_ns - now_ns)).await;
     }

@@ -126,6 +126,23 @@ fn task_that_waits_to_send_gets_an_error_when_a_handle_shuts_the_stream_down() {
     });
 }
 
+/// Otherwise, two tasks that send to each other without receiving could wait forever.
+#[test]
+fn task_that_flushes_gets_an_error_when_a_stream_that_was_shut_down_makes_no_progress() {
+    on_every_driver_and_sim(|setup| {
+        impatient(setup).run(async {
+            let (mut client, mut server) = pair().await.unwrap();
+            let handle = client.shutdown_handle();
+            let accepted = fill(&mut client).await;
+            let flushing = spawn(async move { client.flush().await.expect_err("the peer does not read") });
+            yield_now().await;
+            handle.shutdown();
+            flushing.await.unwrap();
+            assert_reset("shutdown by handle", accepted, receive(&mut server).await);
+        });
+    });
+}
+
 /// The peer takes much longer than the limit, which restarts with each byte.
 #[test]
 fn slow_peer_receives_everything_from_dropped_stream() {

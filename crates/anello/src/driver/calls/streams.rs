@@ -7,7 +7,7 @@ use std::os::unix::net::SocketAddr as UnixAddress;
 use std::task::{Poll, Waker, ready};
 
 use crate::driver::Driver;
-use crate::driver::backend::{Backend, dispatch};
+use crate::driver::backend::{Backend, dispatch, dispatch_by_model};
 use crate::driver::kernel::Kernel;
 use crate::driver::memory::buffer::Chunk;
 use crate::driver::memory::key::Key;
@@ -16,7 +16,7 @@ use crate::driver::sockets::{Family, FileRange, MAX_IO_SLICES, Sockets};
 use crate::driver::stream::lingering::Sending;
 use crate::driver::stream::open_count::OpenCount;
 use crate::driver::stream::send_queue::SendBuf;
-use crate::driver::wake::queue::{PollIo, WakerSlot};
+use crate::driver::wake::queue::{PollIo, WakeQueue, WakerSlot};
 
 /// `Proactor` documents the calls that both state machines have.
 impl Driver {
@@ -223,12 +223,12 @@ impl Driver {
     }
 
     /// Shuts down both directions, the write direction once the kernel has taken all accepted bytes. The caller must
-    /// call the returned wakers once the driver is no longer borrowed.
-    pub fn shutdown_both(&mut self, key: Key) -> [Option<Waker>; 2] {
+    /// call the returned wakers once the driver is no longer borrowed. Also returns whether there are unsent bytes.
+    pub fn shutdown_both(&mut self, key: Key) -> ([Option<Waker>; 2], bool) {
         // Both fail only if the peer has already terminated the connection.
         self.shutdown(key, Shutdown::Read).ok();
         self.shutdown_write(key).ok();
-        self.take_wakers(key)
+        (self.take_wakers(key), self.unsent_bytes(key) > 0)
     }
 
     /// Takes the wakers of the tasks waiting to read from or write to a stream. The driver will not call these wakers,
@@ -243,11 +243,16 @@ impl Sending for Driver {
         dispatch!(&*self.backend, machine => machine.unsent_bytes(key))
     }
 
-    fn send_again(&mut self, key: Key) {
-        dispatch!(&mut *self.backend, machine => machine.send_again(key));
+    fn send_again(&mut self, key: Key, wakes: &mut WakeQueue) {
+        dispatch_by_model!(
+            &mut *self.backend,
+            completion machine => machine.send_again(key),
+            readiness machine => machine.send_again(key, wakes)
+        );
     }
 
-    fn abort(&mut self, key: Key) {
+    fn abort(&mut self, key: Key, wakes: &mut WakeQueue) {
+        wakes.extend(self.take_wakers(key).into_iter().flatten().collect());
         Self::abort(self, key);
     }
 }

@@ -223,12 +223,12 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     /// Sends as many bytes as the kernel has room for.
-    pub fn send_again(&mut self, key: Key) {
+    pub fn send_again(&mut self, key: Key, wakes: &mut WakeQueue) {
         if let Some(stream) = self.streams.get_mut(key)
             && !stream.connecting
         {
             stream.writable = true;
-            self.after_sending(key, Ok(()), &mut WakeQueue::default());
+            self.after_sending(key, Ok(()), wakes);
         }
     }
 

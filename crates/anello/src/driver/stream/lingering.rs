@@ -1,13 +1,15 @@
-//! Released streams that are still sending accepted bytes. A stream that makes no progress for too long is aborted.
+//! Streams that accept no more bytes and are still sending those that they have accepted, because they were released or
+//! shut down by a handle. A stream that makes no progress for too long is aborted.
 
 use std::time::Duration;
 
 use crate::driver::memory::key::Key;
+use crate::driver::wake::queue::WakeQueue;
 
 /// Number of checks without progress in the minimum time.
 const IDLE_CHECKS: u32 = 30;
 
-/// Released streams that may still be sending.
+/// Streams that may still be sending.
 #[derive(Debug)]
 pub(crate) struct Lingering {
     interval_ns: u64,
@@ -26,16 +28,16 @@ struct Entry {
 
 /// The streams of a driver.
 pub(crate) trait Sending {
-    /// Returns the number of accepted bytes of a released stream that are known not to have been taken by the kernel.
+    /// Returns the number of accepted bytes that the kernel is not known to have taken.
     fn unsent_bytes(&self, key: Key) -> usize;
 
     /// Sends as many bytes as the kernel has room for, in this turn and the next ones. The driver itself sends again once
     /// a large part of the socket buffer is free, and an operation that waits for this does not report how much it has
     /// sent: it is interrupted.
-    fn send_again(&mut self, key: Key);
+    fn send_again(&mut self, key: Key, wakes: &mut WakeQueue);
 
-    /// Discards the unsent bytes.
-    fn abort(&mut self, key: Key);
+    /// Discards the unsent bytes, and wakes the tasks that wait for the stream.
+    fn abort(&mut self, key: Key, wakes: &mut WakeQueue);
 }
 
 impl Lingering {
@@ -66,8 +68,9 @@ impl Lingering {
     }
 
     /// Removes the streams that have sent everything, and aborts those without progress. Does nothing before
-    /// [`next_check_ns`](Self::next_check_ns).
-    pub fn check(&mut self, driver: &mut impl Sending, now_ns: u64) {
+    /// [`next_check_ns`](Self::next_check_ns). The caller must call the wakers in `wakes` once the driver is no longer
+    /// borrowed.
+    pub fn check(&mut self, driver: &mut impl Sending, now_ns: u64, wakes: &mut WakeQueue) {
         if now_ns < self.next_check_ns {
             return;
         }
@@ -81,9 +84,9 @@ impl Lingering {
                 return false;
             }
             if entry.idle_checks == IDLE_CHECKS + 1 {
-                driver.send_again(entry.key);
+                driver.send_again(entry.key, wakes);
             } else if entry.idle_checks > IDLE_CHECKS + 1 {
-                driver.abort(entry.key);
+                driver.abort(entry.key, wakes);
                 return false;
             }
             true
@@ -113,12 +116,12 @@ mod tests {
             self.unsent_bytes
         }
 
-        fn send_again(&mut self, _: Key) {
+        fn send_again(&mut self, _: Key, _: &mut WakeQueue) {
             self.attempts += 1;
             self.unsent_bytes -= std::mem::take(&mut self.sent_by_operation);
         }
 
-        fn abort(&mut self, _: Key) {
+        fn abort(&mut self, _: Key, _: &mut WakeQueue) {
             self.is_aborted = true;
         }
     }
@@ -129,7 +132,7 @@ mod tests {
         lingering.push(KEY, stream, 0);
         for now_ns in 1.. {
             turn(now_ns, stream);
-            lingering.check(stream, now_ns);
+            lingering.check(stream, now_ns, &mut WakeQueue::default());
             if lingering.is_empty() {
                 assert_eq!(lingering.next_check_ns(), None);
                 return now_ns;

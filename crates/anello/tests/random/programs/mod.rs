@@ -26,6 +26,7 @@ use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -98,25 +99,26 @@ fn run_with_peers(seed: u64, setup: &Setup) {
     let world = Rc::new(World::new(false, hostility, elsewhere.sender()));
     let mut peers = Vec::new();
     for _ in 0..1 + random.usize(..4) {
-        let listener = StdListener::bind(crate::common::ANY_PORT).unwrap();
+        let listener = Arc::new(StdListener::bind(crate::common::ANY_PORT).unwrap());
         let address = listener.local_addr().unwrap();
         let connection = Connection::new(random.u64(..), false);
         world.connections.borrow_mut().push(Rc::clone(&connection));
         let task =
             actors::send_to_peer(address, connection, Rc::clone(&world), Rng::with_seed(random.u64(..)));
+        let accepting = Arc::clone(&listener);
         let thread = thread::spawn(move || {
             let mut received = Vec::new();
-            listener.accept().and_then(|(mut stream, _)| stream.read_to_end(&mut received)).map(|_| received)
+            accepting.accept().and_then(|(mut stream, _)| stream.read_to_end(&mut received)).map(|_| received)
         });
-        peers.push((address, thread, task));
+        peers.push((listener, thread, task));
     }
     let steps = random.usize(..60);
     let mut threads = Vec::new();
     contain(|| {
         hostile::while_running(|| {
             runtime.block_on(async {
-                for (address, thread, task) in peers {
-                    threads.push((address, thread));
+                for (listener, thread, task) in peers {
+                    threads.push((listener, thread));
                     world.survivors.borrow_mut().push(Survivor::Task(spawn(task)));
                 }
                 for _ in 0..steps {
@@ -128,9 +130,10 @@ fn run_with_peers(seed: u64, setup: &Setup) {
     });
     end(runtime, &world, &mut random);
     elsewhere.join(&world);
-    for ((address, thread), connection) in threads.into_iter().zip(world.connections.take()) {
-        // Unblocks a peer if the program ended before connecting to it.
-        drop(std::net::TcpStream::connect(address));
+    for ((listener, thread), connection) in threads.into_iter().zip(world.connections.take()) {
+        // Unblocks a peer if the program ended before connecting to it. The listener is still open, so that the port
+        // belongs to no other program.
+        drop(std::net::TcpStream::connect(listener.local_addr().unwrap()));
         let received = thread.join().unwrap().expect("a connection closed with EOF");
         connection.directions[0].receive(&received);
         // Marks this direction as finished even if the task was dropped before connecting.
