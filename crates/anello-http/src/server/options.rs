@@ -68,6 +68,12 @@ pub struct ServerOptions {
     /// Maximum time that a connection stays open after the server has shut it down, if the client is still sending
     /// (default: 2 s). This avoids a reset, which could discard the last response.
     pub linger_timeout: Duration,
+    /// Keeps a request whose client has shut down its write direction, and can therefore still receive the response
+    /// (default: `false`). Otherwise, EOF from the client cancels a handler or response body that is pending at the next
+    /// check of the deadlines: nearly always, the client has closed the connection. With this option, only a reset does
+    /// so, and a client that has closed the connection occupies its handler until the response is sent. Has no effect on
+    /// HTTP/2, whose clients end a request with its stream, nor on Unix sockets, whose clients must close the connection.
+    pub half_close: bool,
     /// Time after the last request at which an idle connection frees its buffers, until the next request arrives (default:
     /// 4 s). A shorter time saves memory, and costs CPU time for clients that send requests at longer intervals.
     /// Connections with TLS or HTTP/2 keep their state.
@@ -102,6 +108,7 @@ setters!(ServerOptions {
     refusals: usize = 16,
     max_discarded_body_bytes: u64 = 4096,
     linger_timeout: Duration = Duration::from_secs(1),
+    half_close: bool = true,
     suspend_after: Duration = Duration::from_secs(10),
     drain_min_idle: Duration = Duration::from_secs(1),
     drain_timeout: Duration = Duration::from_secs(10),
@@ -203,6 +210,7 @@ impl Default for ServerOptions {
             refusals: 64,
             max_discarded_body_bytes: 64 * 1024,
             linger_timeout: Duration::from_secs(2),
+            half_close: false,
             suspend_after: Duration::from_secs(4),
             drain_min_idle: Duration::from_millis(500),
             drain_timeout: Duration::from_secs(30),

@@ -303,13 +303,11 @@ impl Server {
     /// - [`ServerOptions::request_timeout`] expires
     /// - the server shuts down before the response is complete ([`drain`](Self::drain),
     ///   [`abort_connections`](Self::abort_connections))
-    /// - the client resets the connection
+    /// - the client closes or resets the connection, or shuts down its write direction (see
+    ///   [`ServerOptions::half_close`])
     ///
     /// The handler of an upgraded connection ([`Response::upgrade`]) is dropped when the server shuts down. Work that
     /// must run to completion belongs in a separate task ([`anello::spawn`]), whose handle the handler awaits.
-    ///
-    /// A client that has only shut down its write half may still read the response, so its handler continues. The
-    /// server cannot distinguish it from a client that has closed the connection completely.
     ///
     /// When the task is aborted, connections in the accept queue are reset. To accept these connections first, use a
     /// [`GroupMember`](anello::server::GroupMember) and close its group

@@ -131,8 +131,11 @@ impl ConnectionTimer {
     pub fn check_deadlines(&self, options: &ServerOptions) {
         match self.deadlines.check(self.now(), options, self.clock.tick) {
             Some(action) => self.perform(action, CancelReason::Deadline),
-            None if self.deadlines.phase.get() == Phase::Handling => self.cancel_if_reset(),
-            None => self.suspend_if_idle(options.suspend_after),
+            None => match self.cancellation.wait.get() {
+                Wait::Response => self.cancel_if_gone(options.half_close),
+                Wait::Streams if self.deadlines.phase.get() == Phase::Handling => self.cancel_if_gone(true),
+                _ => self.suspend_if_idle(options.suspend_after),
+            },
         }
         if let Some(streams) = self.streams.get() {
             streams.check_deadlines(self.now(), options, self.clock.tick);
@@ -202,14 +205,16 @@ impl ConnectionTimer {
         self.perform(self.deadlines.abort(), reason);
     }
 
-    /// Cancels the connection if the client has reset it while a handler is pending. In this state, no task is polling
-    /// the socket. A client that has only shut down its write half is still connected and gets its response.
-    fn cancel_if_reset(&self) {
-        if self.cancellation.wait.get() == Wait::Response
-            && let Err(error) = self.shutdown_handle.peer_addr()
-            && error.kind() == io::ErrorKind::NotConnected
-        {
-            self.abort(CancelReason::ClientReset);
+    /// Cancels the connection if the client has closed or reset it while a handler or a response body is pending. In this
+    /// state, no task is polling the socket. With `half_close`, a client that has only shut down its write direction gets
+    /// its response.
+    fn cancel_if_gone(&self, half_close: bool) {
+        let is_reset = || {
+            let peer = self.shutdown_handle.peer_addr();
+            peer.is_err_and(|error| error.kind() == io::ErrorKind::NotConnected)
+        };
+        if self.shutdown_handle.is_peer_closed() && (!half_close || is_reset()) {
+            self.abort(CancelReason::ClientGone);
         }
     }
 
@@ -241,8 +246,8 @@ pub(crate) enum CancelReason {
     Deadline,
     #[error("handler or response body cancelled: server shutting down")]
     ServerShutdown,
-    #[error("handler or response body cancelled: connection reset by client")]
-    ClientReset,
+    #[error("handler or response body cancelled: connection closed by client")]
+    ClientGone,
 }
 
 /// Cancels a connection whose task is not waiting for its socket, but for a handler, the next chunk of a streamed
@@ -263,6 +268,9 @@ pub(crate) enum Wait {
     Socket,
     /// The handler, or the next part of a response body.
     Response,
+    /// The streams of an HTTP/2 connection, which reads from the client in the meantime.
+    #[cfg_attr(not(feature = "http2"), expect(dead_code, reason = "only HTTP/2 connections have streams"))]
+    Streams,
     /// The handler of an upgraded connection, which detects a client reset itself.
     UpgradeHandler,
 }
@@ -326,7 +334,7 @@ fn cancelled_error(reason: CancelReason) -> io::Error {
     match reason {
         // Logged as a warning, because the handler takes too long or waits for an event that does not occur.
         CancelReason::Deadline => log_event!(WARN, "{reason}"),
-        CancelReason::ServerShutdown | CancelReason::ClientReset => log_event!(DEBUG, "{reason}"),
+        CancelReason::ServerShutdown | CancelReason::ClientGone => log_event!(DEBUG, "{reason}"),
     }
     io::Error::new(io::ErrorKind::ConnectionAborted, reason)
 }

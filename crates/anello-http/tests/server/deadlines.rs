@@ -228,10 +228,10 @@ impl Stream for PendingStream {
 }
 
 /// Increments a counter when it is created and decrements it when it is dropped.
-struct AliveGuard(Rc<Cell<usize>>);
+pub struct AliveGuard(Rc<Cell<usize>>);
 
 impl AliveGuard {
-    fn new(alive: &Rc<Cell<usize>>) -> Self {
+    pub fn new(alive: &Rc<Cell<usize>>) -> Self {
         alive.set(alive.get() + 1);
         Self(Rc::clone(alive))
     }
@@ -329,11 +329,34 @@ where
 }
 
 #[test]
-fn fault_22_handler_is_dropped_on_reset_but_not_on_half_close() {
+fn fault_22_handler_and_body_are_dropped_when_client_closes() {
     run_on_each(main_drivers_and_sim(), async |setup| {
         for request in &PENDING_REQUESTS[..2] {
             let alive = Rc::new(Cell::new(0));
             let (server, address) = serve(with_long_timeouts(), pending_handler(&alive));
+            let mut clients = Vec::new();
+            for _ in 0..3 {
+                let mut client = Client::connect(address).await;
+                client.send(request).await;
+                clients.push(client);
+            }
+            wait_until(|| alive.get() == 3).await;
+            clients[0].stream.shutdown().await.expect("shut down");
+            wait_until(|| alive.get() == 2 && server.connections() == 2).await;
+            // Without a reset, because no bytes are unread.
+            drop(clients.split_off(1));
+            wait_until(|| server.connections() == 0).await;
+            assert_eq!(alive.get(), 0, "{setup}: {request}");
+        }
+    });
+}
+
+#[test]
+fn fault_22_half_closed_client_can_keep_its_handler() {
+    run_on_each(main_drivers_and_sim(), async |setup| {
+        for request in &PENDING_REQUESTS[..2] {
+            let alive = Rc::new(Cell::new(0));
+            let (server, address) = serve(with_long_timeouts().half_close(true), pending_handler(&alive));
             let mut half_closed = Client::connect(address).await;
             half_closed.send(request).await;
             half_closed.stream.shutdown().await.expect("shut down");

@@ -70,6 +70,25 @@ impl ShutdownHandle {
         Tcp::address(&self.shared.driver.borrow().address(Target::Stream(self.key), End::Peer)?)
     }
 
+    /// Returns whether the peer sends no more bytes: it has shut down its write direction or closed the connection, or
+    /// the connection is broken or closed (the state of the connection in `TCP_INFO`). Bytes that the peer sent before may
+    /// not have been received yet. The peer of a Unix stream must have closed it (`POLLHUP`).
+    ///
+    /// ```
+    /// # anello::example! {
+    /// use anello::net::UnixStream;
+    ///
+    /// let (one, other) = UnixStream::pair()?;
+    /// let handle = one.shutdown_handle();
+    /// assert!(!handle.is_peer_closed());
+    /// drop(other);
+    /// assert!(handle.is_peer_closed());
+    /// # }
+    /// ```
+    pub fn is_peer_closed(&self) -> bool {
+        self.shared.driver.borrow().is_peer_closed(self.key)
+    }
+
     /// Shuts down the read half (`shutdown(2)` with `SHUT_RD`). Buffered data is still returned, then EOF.
     ///
     /// ```

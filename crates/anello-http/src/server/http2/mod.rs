@@ -118,7 +118,7 @@ impl<R: Receiver, W: PollSender> Http2Connection<R, W> {
         let records = RefCell::default();
         let shared = Shared { timer: Rc::clone(&timer), worker, peer, heads, records, timers, state };
         let serving = serve_streams(transport, &output, &shared, handler);
-        timer.cancellation.run_until_cancelled(Wait::Response, serving).await?
+        timer.cancellation.run_until_cancelled(Wait::Streams, serving).await?
     }
 }
 

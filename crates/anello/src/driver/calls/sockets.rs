@@ -31,6 +31,11 @@ macro_rules! with_socket {
 }
 
 impl Driver {
+    /// Returns `true` if the stream no longer exists, or its peer sends no more bytes.
+    pub fn is_peer_closed(&self, key: Key) -> bool {
+        dispatch!(&*self.backend, machine => machine.is_peer_closed(key))
+    }
+
     pub fn shutdown(&self, key: Key, how: Shutdown) -> io::Result<()> {
         with_socket!(self, Target::Stream(key), (sockets, socket) => sockets.shutdown(socket, how))
     }

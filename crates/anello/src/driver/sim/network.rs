@@ -34,6 +34,7 @@ use super::remote_state::{Remote, Uplink};
 use super::socket_options::Options;
 use super::unix_state::{UnixDatagrams, UnixState};
 use crate::driver::settings::sim_options::{SimFaults, SimOptions};
+use crate::driver::sockets::Family;
 use crate::driver::sockets::options::SocketOption;
 use crate::driver::wait::clock::VirtualClock;
 
@@ -528,6 +529,11 @@ impl Network {
             (endpoint.error.is_some(), libc::POLLERR),
         ];
         bits.into_iter().filter(|(set, _)| *set).fold(0, |mask, (_, bit)| mask | i32::from(bit))
+    }
+
+    pub fn is_peer_closed(&self, id: Id, family: Family) -> bool {
+        let endpoint = self.endpoint(id);
+        endpoint.broken || (family == Family::Internet && endpoint.received_eof)
     }
 
     /// Returns whether a send would return anything other than `EAGAIN`.

@@ -240,6 +240,10 @@ impl Sockets for SimNetwork {
         self.lock().mask(socket.id()) & i32::from(libc::POLLHUP) != 0
     }
 
+    fn is_peer_closed(&self, socket: &SimSocket, family: Family) -> bool {
+        self.lock().is_peer_closed(socket.id(), family)
+    }
+
     fn send(&mut self, socket: &SimSocket, data: &[u8]) -> io::Result<usize> {
         self.send_message(socket, data, Vec::new())
     }

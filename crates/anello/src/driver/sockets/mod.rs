@@ -124,6 +124,9 @@ pub(crate) trait Sockets {
     fn has_bytes(&self, socket: &Self::Socket) -> bool;
     /// Returns `true` if neither direction of the connection can be used any more (`POLLHUP`).
     fn is_hung_up(&self, socket: &Self::Socket) -> bool;
+    /// Returns `true` if the peer sends no more bytes: a FIN has arrived or the connection is broken, or the peer of a
+    /// Unix socket has closed it. A local shutdown makes no difference, as it would to `POLLRDHUP`.
+    fn is_peer_closed(&self, socket: &Self::Socket, family: Family) -> bool;
     fn send(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
     /// Sends data that will soon be followed by more data or a shutdown (`MSG_MORE`).
     fn send_more(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
@@ -341,6 +344,13 @@ impl Sockets for OsSockets {
     fn is_hung_up(&self, socket: &OwnedFd) -> bool {
         let mut polled = [PollFd::new(socket, PollFlags::empty())];
         poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().contains(PollFlags::HUP)
+    }
+
+    fn is_peer_closed(&self, socket: &OwnedFd, family: Family) -> bool {
+        match family {
+            Family::Internet => options::has_received_fin(socket),
+            Family::Unix => self.is_hung_up(socket),
+        }
     }
 
     #[inline]

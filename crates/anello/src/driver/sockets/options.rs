@@ -135,6 +135,7 @@ pub(in crate::driver) fn get(socket: &impl AsFd, option: SocketOption) -> io::Re
 /// A type that consists of integers only, so that every sequence of bytes is a valid value.
 trait Plain: Copy {}
 
+impl Plain for u8 {}
 impl Plain for libc::c_int {}
 impl Plain for libc::linger {}
 impl Plain for libc::ucred {}
@@ -164,6 +165,18 @@ fn get_value<T: Plain>(
     // bytes are valid, because the type is `Plain`.
     let result = unsafe { libc::getsockopt(socket, level, name, (&raw mut value).cast(), &raw mut length) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
+
+/// Returns whether a FIN has arrived, or the connection is broken (`TCP_INFO`, of which the first byte is the state).
+pub fn has_received_fin(socket: &impl AsFd) -> bool {
+    // `include/net/tcp_states.h`
+    const TIME_WAIT: u8 = 6;
+    const CLOSE: u8 = 7;
+    const CLOSE_WAIT: u8 = 8;
+    const LAST_ACK: u8 = 9;
+    const CLOSING: u8 = 11;
+    let state = get_value::<u8>(socket, libc::IPPROTO_TCP, libc::TCP_INFO, 0);
+    matches!(state, Err(_) | Ok(TIME_WAIT | CLOSE | CLOSE_WAIT | LAST_ACK | CLOSING))
 }
 
 /// Credentials of a Unix stream's peer, as recorded by the kernel when the stream was connected. On the connecting
