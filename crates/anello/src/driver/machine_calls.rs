@@ -55,7 +55,7 @@ macro_rules! machine_calls {
                 ]
             }
 
-            pub fn clear_ready(&mut self, key: Key, direction: Direction, clear: Clear, tick: u32) {
+            pub fn clear_ready(&mut self, key: Key, direction: Direction, clear: Clear, tick: u64) {
                 if let Some(source) = self.sources.get_mut(key) {
                     source.readiness.clear(direction, clear, tick);
                 }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, RawWakerVTable, Waker};
 use std::time::Duration;
 
@@ -18,6 +17,7 @@ use super::task_counters::TaskCounters;
 use super::turn_limit::TurnLimit;
 use super::wait_queue::WaitQueue;
 use super::wheel::{TimerKey, Wheel};
+use super::worker_id::WorkerId;
 use crate::driver::log_event;
 use crate::driver::{
     Clock, Driver, Key, Lingering, Notifier, Packed, PollIo, Table, Wait, WakeQueue, catch_and_log_panic,
@@ -119,7 +119,7 @@ pub(crate) struct Inbox {
     pub(super) mailbox: Mailbox<MailboxMessage>,
     pub(super) notifier: Notifier,
     /// Identifies this worker in the state of other workers' mailboxes.
-    pub(super) worker_id: u32,
+    pub(super) worker_id: WorkerId,
 }
 
 #[derive(Debug)]
@@ -293,10 +293,8 @@ impl Drop for RunGuard {
 
 impl Shared {
     pub(super) fn new(driver: Driver, counters: TaskCounters) -> std::io::Result<Rc<Self>> {
-        static RUNTIMES: AtomicU32 = AtomicU32::new(0);
-        // Limited to 31 bits, because the mailbox uses the highest bit as a flag.
-        let worker_id = RUNTIMES.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1);
-        let inbox = Inbox { mailbox: Mailbox::new(), notifier: driver.notifier()?, worker_id };
+        let (mailbox, worker_id) = (Mailbox::new(), WorkerId::new());
+        let inbox = Inbox { mailbox, notifier: driver.notifier()?, worker_id };
         let clock = driver.clock();
         let (is_simulated, receives_in_polls) = (driver.is_simulated(), driver.receives_in_polls());
         #[cfg(feature = "compat-hyper")]
@@ -418,7 +416,7 @@ impl Shared {
 
     /// Returns a number that identifies the runtime in this process.
     pub fn worker_id(&self) -> u32 {
-        self.inbox.worker_id
+        self.inbox.worker_id.get()
     }
 
     /// Returns whether the runtime polls this thread's futures. If not, it may only have been entered, and takes no turns.
@@ -537,7 +535,7 @@ impl Inbox {
             if !driver.can_send_wake() {
                 return None;
             }
-            match self.mailbox.queue_notify(shared.inbox.worker_id) {
+            match self.mailbox.queue_notify(shared.inbox.worker_id.get()) {
                 NotifyResult::Queue if driver.send_wake(&self.notifier) => Some(NotifyResult::Queue),
                 NotifyResult::Queue => Some(NotifyResult::Sleeping),
                 result => Some(result),

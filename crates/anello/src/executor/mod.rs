@@ -50,6 +50,7 @@ mod topology;
 mod turn_limit;
 mod wait_queue;
 mod wheel;
+mod worker_id;
 mod workers;
 
 pub(crate) use accepted_writes::AcceptedWrite;

@@ -172,7 +172,7 @@ impl Registration {
     }
 
     /// Clears the readiness of a direction, unless an event has arrived since `tick`.
-    pub fn clear(&self, direction: Direction, clear: Clear, tick: u32) {
+    pub fn clear(&self, direction: Direction, clear: Clear, tick: u64) {
         self.shared.driver.borrow_mut().clear_ready(self.key, direction, clear, tick);
     }
 

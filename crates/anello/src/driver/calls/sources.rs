@@ -47,7 +47,7 @@ impl Driver {
     }
 
     /// Clears the readiness of a direction, unless an event has arrived since `tick`.
-    pub fn clear_ready(&mut self, key: Key, direction: Direction, clear: Clear, tick: u32) {
+    pub fn clear_ready(&mut self, key: Key, direction: Direction, clear: Clear, tick: u64) {
         dispatch!(&mut *self.backend, machine => machine.clear_ready(key, direction, clear, tick));
     }
 

@@ -31,7 +31,7 @@ use crate::driver::wake::queue::{PollIo, WakeQueue, WakerSlot};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadyEvent {
     pub ready: Ready,
-    pub tick: u32,
+    pub tick: u64,
 }
 
 /// How much readiness a call to [`Driver::clear_ready`] clears.
@@ -47,13 +47,13 @@ pub(crate) enum Clear {
 }
 
 /// Identifies a waiting future within its source. Zero until the future has waited.
-pub(crate) type Ticket = u32;
+pub(crate) type Ticket = u64;
 
 /// The cached readiness of a source, and the tasks that wait for it.
 #[derive(Debug)]
 pub(in crate::driver) struct Readiness {
     interest: Interest,
-    tick: u32,
+    tick: u64,
     last_ticket: Ticket,
     directions: [DirectionState; DIRECTIONS],
 }
@@ -95,7 +95,7 @@ impl Readiness {
             None => state.poll_waker.wait(waker),
             Some(ticket) => {
                 if *ticket == 0 {
-                    self.last_ticket = self.last_ticket.wrapping_add(1).max(1);
+                    self.last_ticket += 1;
                     *ticket = self.last_ticket;
                 }
                 state.wait(*ticket, waker);
@@ -114,7 +114,7 @@ impl Readiness {
     }
 
     /// Clears readiness unless an event has arrived since the given tick.
-    pub fn clear(&mut self, direction: Direction, clear: Clear, tick: u32) {
+    pub fn clear(&mut self, direction: Direction, clear: Clear, tick: u64) {
         if self.tick != tick && clear != Clear::Drained {
             return;
         }
@@ -128,7 +128,7 @@ impl Readiness {
 
     /// Records an event and wakes the tasks that wait for it.
     pub fn on_event(&mut self, events: u32, wakes: &mut WakeQueue) {
-        self.tick = self.tick.wrapping_add(1);
+        self.tick += 1;
         if events == libc::POLLIN as u32 && self.interest.contains(Direction::Read) {
             // Nearly all events.
             return self.directions[Direction::Read as usize].on_ready(Ready::READABLE, wakes);
