@@ -81,8 +81,9 @@ async fn run_client(
     let end = Instant::now() + PROGRESS_TIMEOUT;
     for server in SERVERS {
         for kind in kinds.iter() {
-            let exchanges = [Exchange::new(*kind, &control)];
             loop {
+                // A new one for each attempt: some responses take longer than the server allows.
+                let exchanges = [Exchange::new(*kind, &control)];
                 let result =
                     async { Connection::open(server, stack).await?.exchange(&exchanges, &control).await };
                 let Err(error) = result.await else { break };

@@ -37,8 +37,9 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
 /// The server waits for up to this time for handlers to react to an abort, and checks deadlines at this interval.
 const DRAIN_TOLERANCE: Duration = Duration::from_millis(1500);
 
-/// Time after which everything has been released: a closed stream sends its bytes for up to 30 s.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time after which everything has been released: a closed stream sends its bytes until its peer has read none for 30 s,
+/// and no client reads for longer than its time limit.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(120);
 
 const NUMBER: FieldName<'static> = FieldName::constant("X-Number");
 
