@@ -67,6 +67,24 @@ macro_rules! machine_calls {
                 }
             }
 
+            /// Releases all streams and listeners. Their waiting tasks, which can be those of another runtime, are woken and
+            /// get an error.
+            pub fn release_all(&mut self, wakes: &mut WakeQueue) {
+                for key in self.listeners.keys() {
+                    if let Some(listener) = self.listeners.get_mut(key) {
+                        listener.waker.wake(wakes);
+                    }
+                    self.release_listener(key);
+                }
+                for key in self.streams.keys() {
+                    if let Some(stream) = self.streams.get_mut(key) {
+                        stream.receive_waker.wake(wakes);
+                        stream.sends.waker.wake(wakes);
+                    }
+                    self.release(key);
+                }
+            }
+
             /// Releases all sources. Their waiting tasks are woken and get an error.
             pub fn release_sources(&mut self, wakes: &mut WakeQueue) {
                 for key in self.sources.keys() {

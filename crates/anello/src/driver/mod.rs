@@ -287,7 +287,7 @@ impl Driver {
         self.open_counts.clear();
         dispatch!(&mut *self.backend, machine => {
             machine.release_sources(wakes);
-            machine.release_all();
+            machine.release_all(wakes);
         });
         dispatch!(&mut *self.backend, machine => machine.turn(Wait::None, wakes))?;
         let mut lingering = Lingering::new(drain);

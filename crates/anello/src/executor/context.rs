@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, RawWakerVTable, Waker};
 use std::time::Duration;
 
@@ -17,7 +18,6 @@ use super::task_counters::TaskCounters;
 use super::turn_limit::TurnLimit;
 use super::wait_queue::WaitQueue;
 use super::wheel::{TimerKey, Wheel};
-use super::worker_id::WorkerId;
 use crate::driver::log_event;
 use crate::driver::{
     Clock, Driver, Key, Lingering, Notifier, Packed, PollIo, Table, Wait, WakeQueue, catch_and_log_panic,
@@ -119,7 +119,7 @@ pub(crate) struct Inbox {
     pub(super) mailbox: Mailbox<MailboxMessage>,
     pub(super) notifier: Notifier,
     /// Identifies this worker in the state of other workers' mailboxes.
-    pub(super) worker_id: WorkerId,
+    pub(super) worker_id: u64,
 }
 
 #[derive(Debug)]
@@ -293,8 +293,9 @@ impl Drop for RunGuard {
 
 impl Shared {
     pub(super) fn new(driver: Driver, counters: TaskCounters) -> std::io::Result<Rc<Self>> {
-        let (mailbox, worker_id) = (Mailbox::new(), WorkerId::new());
-        let inbox = Inbox { mailbox, notifier: driver.notifier()?, worker_id };
+        static RUNTIMES: AtomicU64 = AtomicU64::new(0);
+        let worker_id = RUNTIMES.fetch_add(1, Ordering::Relaxed);
+        let inbox = Inbox { mailbox: Mailbox::new(), notifier: driver.notifier()?, worker_id };
         let clock = driver.clock();
         let (is_simulated, receives_in_polls) = (driver.is_simulated(), driver.receives_in_polls());
         #[cfg(feature = "compat-hyper")]
@@ -355,7 +356,8 @@ impl Shared {
             self.task_count() == 0,
             "invariant 14: the driver is shut down before all tasks are dropped"
         );
-        // These wakers wake tasks of other runtimes that take over connections accepted by this runtime.
+        // These wakers wake tasks of other runtimes that take over connections accepted by this runtime, or wait for its
+        // sockets.
         catch_and_log_panic("waker panicked while a runtime was being dropped", || wakes.call());
         // No task runs after this point, so budgets are no longer needed.
         self.turn.budget.set(i64::MAX);
@@ -415,8 +417,8 @@ impl Shared {
     }
 
     /// Returns a number that identifies the runtime in this process.
-    pub fn worker_id(&self) -> u32 {
-        self.inbox.worker_id.get()
+    pub fn worker_id(&self) -> u64 {
+        self.inbox.worker_id
     }
 
     /// Returns whether the runtime polls this thread's futures. If not, it may only have been entered, and takes no turns.
@@ -535,7 +537,7 @@ impl Inbox {
             if !driver.can_send_wake() {
                 return None;
             }
-            match self.mailbox.queue_notify(shared.inbox.worker_id.get()) {
+            match self.mailbox.queue_notify(shared.inbox.worker_id) {
                 NotifyResult::Queue if driver.send_wake(&self.notifier) => Some(NotifyResult::Queue),
                 NotifyResult::Queue => Some(NotifyResult::Sleeping),
                 result => Some(result),

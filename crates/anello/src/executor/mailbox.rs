@@ -25,27 +25,27 @@
 #[cfg(loom)]
 use loom::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicU16, AtomicU32, Ordering},
+    atomic::{AtomicU16, AtomicU64, Ordering},
 };
 #[cfg(not(loom))]
 use std::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicU16, AtomicU32, Ordering},
+    atomic::{AtomicU16, AtomicU64, Ordering},
 };
 
 /// Number of items for which the queue has memory when it is empty.
 const CAPACITY: usize = 16;
 
-const AWAKE: u32 = 0;
-const SLEEPING: u32 = 1;
-const NOTIFIED: u32 = 2;
+const AWAKE: u64 = 0;
+const SLEEPING: u64 = 1;
+const NOTIFIED: u64 = 2;
 /// Flag: a worker has queued a notification but has not yet submitted it. The other bits are the number of that worker.
-const QUEUED: u32 = 1 << 31;
+const QUEUED: u64 = 1 << 63;
 
 /// A worker's mailbox. The worker is called the mailbox's owner.
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
-    state: AtomicU32,
+    state: AtomicU64,
     /// `None` once the mailbox is closed. The owner allocates the memory. If a sender did, the owner would free it and use
     /// it for objects of its own, next to objects of the sender: two workers would write to the same cache lines. If a sender
     /// enlarges the queue, glibc uses the heap from which it was allocated.
@@ -67,7 +67,7 @@ pub(crate) enum NotifyResult {
 impl<T> Mailbox<T> {
     /// Creates an empty mailbox. Called by the owner.
     pub fn new() -> Self {
-        Self { state: AtomicU32::new(AWAKE), queue: Mutex::new(Some(Vec::with_capacity(CAPACITY))) }
+        Self { state: AtomicU64::new(AWAKE), queue: Mutex::new(Some(Vec::with_capacity(CAPACITY))) }
     }
 
     /// Adds an item, or returns it if the mailbox is closed. Can be called by any thread, which must then call
@@ -93,7 +93,7 @@ impl<T> Mailbox<T> {
 
     /// Like [`notify`](Self::notify), for a worker that can queue a notification. `worker` is the number of that
     /// worker.
-    pub fn queue_notify(&self, worker: u32) -> NotifyResult {
+    pub fn queue_notify(&self, worker: u64) -> NotifyResult {
         let queued = QUEUED | worker;
         match self.state.compare_exchange(SLEEPING, queued, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => NotifyResult::Queue,

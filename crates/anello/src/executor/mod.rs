@@ -50,7 +50,6 @@ mod topology;
 mod turn_limit;
 mod wait_queue;
 mod wheel;
-mod worker_id;
 mod workers;
 
 pub(crate) use accepted_writes::AcceptedWrite;

@@ -37,7 +37,8 @@ use crate::driver::{DriverInfo, DriverMetrics, Wait, WakeQueue, catch_and_log_pa
 /// 5. if it is the last runtime of the process, waits until the accepted writes to files
 ///    ([`File::write`](crate::fs::File::write)) and to the standard output and error have been performed.
 ///
-/// A runtime in a `thread_local!` is leaked instead if one of its tasks calls `process::exit`.
+/// Tasks of other runtimes that wait for its sockets and signals are woken and get an error. A runtime in a `thread_local!`
+/// is leaked instead if one of its tasks calls `process::exit`.
 ///
 /// ```
 /// let runtime = anello::Runtime::builder().build()?;

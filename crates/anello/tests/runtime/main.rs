@@ -13,6 +13,7 @@ mod isolation;
 mod join_set;
 mod metrics;
 mod metrics_facade;
+mod other_runtime;
 mod panic_locations;
 mod shut_down;
 mod spawn_on;

@@ -337,15 +337,6 @@ impl<K: CompletionKernel> Proactor<K> {
         self.abort_incomplete(key, wakes);
     }
 
-    pub fn release_all(&mut self) {
-        for key in self.listeners.keys() {
-            self.release_listener(key);
-        }
-        for key in self.streams.keys() {
-            self.release(key);
-        }
-    }
-
     /// Cancels all operations and waits for their terminal completions.
     pub fn shut_down(&mut self, wakes: &mut WakeQueue) -> io::Result<()> {
         for key in self.listeners.keys() {

@@ -168,7 +168,7 @@ fn completions_that_do_not_fit_into_the_queue_are_counted() {
 fn driver_is_quiescent_only_without_entries() {
     let mut proactor = Pair::new().proactor;
     assert!(!proactor.is_quiescent());
-    proactor.release_all();
+    proactor.release_all(&mut WakeQueue::default());
     let turn = |proactor: &mut Proactor<SimCompletion>| {
         (0..3).for_each(|_| proactor.turn(Wait::None, &mut WakeQueue::default()).unwrap());
     };
@@ -453,7 +453,7 @@ fn full_queue_stops_accepting() {
     assert_eq!(listening.state(), (false, false, 2));
     assert_eq!((listening.poll(), listening.poll()), (Poll::Ready(Ok(())), Poll::Ready(Ok(()))));
     assert!(listening.poll().is_pending() && listening.state().0);
-    listening.proactor.release_all();
+    listening.proactor.release_all(&mut WakeQueue::default());
     assert!(listening.proactor.listener(listening.key).is_none());
 }
 

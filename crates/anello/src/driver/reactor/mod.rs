@@ -412,15 +412,6 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
     }
 
-    pub fn release_all(&mut self) {
-        for key in self.listeners.keys() {
-            self.release_listener(key);
-        }
-        for key in self.streams.keys() {
-            self.release(key);
-        }
-    }
-
     /// Drops all sockets. The kernel has no operations in flight, so there is nothing to wait for.
     pub fn shut_down(&mut self, _wakes: &mut WakeQueue) -> io::Result<()> {
         self.listeners = Table::new();

@@ -147,7 +147,7 @@ fn calls_and_events_are_counted() {
     assert_eq!(pair.sends(), (2, 1));
     assert_eq!(pair.receive_all(), [7; 9]);
     assert_eq!(pair.sends(), (3, 1), "the rest of the short send");
-    pair.reactor.release_all();
+    pair.reactor.release_all(&mut WakeQueue::default());
     assert_eq!((pair.metrics().sockets, pair.reactor.stream_count()), (0, 0));
 }
 
@@ -397,7 +397,7 @@ fn accept_that_fails_returns_the_error() {
 #[test]
 fn released_listener_is_removed() {
     let mut listening = Listening::new(SimFaults::none());
-    listening.reactor.release_all();
+    listening.reactor.release_all(&mut WakeQueue::default());
     assert!(listening.reactor.listener(listening.key).is_none());
     assert_eq!(listening.reactor.metrics().sockets, 0);
 }

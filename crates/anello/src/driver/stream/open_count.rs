@@ -2,7 +2,7 @@
 //! releases the connection.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Numbers of open connections of the members of a group.
 #[derive(Debug)]
@@ -14,15 +14,15 @@ pub(crate) struct OpenCounts(Box<[MemberCount]>);
 struct MemberCount {
     open: AtomicU64,
     /// The member's worker, or `NO_WORKER`.
-    worker: AtomicU32,
+    worker: AtomicU64,
 }
 
 /// No worker has this ID.
-const NO_WORKER: u32 = u32::MAX;
+const NO_WORKER: u64 = u64::MAX;
 
 impl OpenCounts {
     pub fn new(members: usize) -> Arc<Self> {
-        let member = || MemberCount { open: AtomicU64::new(0), worker: AtomicU32::new(NO_WORKER) };
+        let member = || MemberCount { open: AtomicU64::new(0), worker: AtomicU64::new(NO_WORKER) };
         Arc::new(Self((0..members).map(|_| member()).collect()))
     }
 
@@ -36,7 +36,7 @@ impl OpenCounts {
     }
 
     /// Sets or removes the worker of a member.
-    pub fn set_worker(&self, member: usize, worker: Option<u32>) {
+    pub fn set_worker(&self, member: usize, worker: Option<u64>) {
         self.0[member].worker.store(worker.unwrap_or(NO_WORKER), Ordering::Relaxed);
     }
 }
@@ -65,7 +65,7 @@ impl OpenCount {
     }
 
     /// Counts the connection for the member that the worker is. Returns `None` if the worker is not in the group.
-    pub fn move_to_worker(self, worker: u32) -> Option<Self> {
+    pub fn move_to_worker(self, worker: u64) -> Option<Self> {
         let is_worker = |member: &MemberCount| member.worker.load(Ordering::Relaxed) == worker;
         let member = self.counts.0.iter().position(is_worker)?;
         Some(self.move_to(member))
