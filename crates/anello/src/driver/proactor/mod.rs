@@ -199,7 +199,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     fn cancel(&mut self, kind: Kind, key: Key) {
-        self.kernel.push(Token::internal(Kind::Cancel), Op::Cancel { target: Token::new(kind, key) });
+        self.kernel.push(cancellation_of(key), Op::Cancel { target: Token::new(kind, key) });
     }
 
     pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
@@ -305,11 +305,15 @@ impl<K: CompletionKernel> Proactor<K> {
             }
             Some(Kind::Message) => self.kernel.ended(completion),
             Some(Kind::File) => self.on_file(completion, wakes),
-            // If a cancellation fails, its target has ended or is about to end, and the target's own completion carries
-            // the result.
+            // If a cancellation fails, its target usually has ended or is about to end, and the target's own completion
+            // carries the result.
             Some(Kind::Cancel) => {
                 if completion.result == -libc::ENOENT {
-                    self.on_cancel_not_found(key, wakes);
+                    if key.generation == 0 {
+                        self.cancel_again(key.index);
+                    } else {
+                        self.on_cancel_not_found(key, wakes);
+                    }
                 }
             }
             None => self.on_late_completion(false),
@@ -484,6 +488,12 @@ impl<K: CompletionKernel> Proactor<K> {
             self.stop_accepting(key);
         }
     }
+}
+
+/// Returns the token of the cancellation of an operation of a slot. Its generation is zero, unlike that of a cancellation
+/// for a recovery.
+fn cancellation_of(key: Key) -> Token {
+    Token::new(Kind::Cancel, Key { index: key.index, generation: 0 })
 }
 
 #[cfg(all(test, feature = "sim"))]

@@ -64,6 +64,46 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
+    /// Cancels the operations of the slots with this index that a cancellation has not found. The kernel does not find an
+    /// operation that moves from one of its queues to another: one whose socket has become ready while it was about to
+    /// wait, or that is about to move to a kernel thread. Usually, though, it has ended.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn cancel_again(&mut self, index: u32) {
+        if let Some((key, stream)) = self.streams.occupant(index) {
+            let receive = match stream.receiving {
+                Receiving::Cancelling(kind) => Some(kind),
+                _ => None,
+            };
+            let hangup = (stream.hangup_poll == HangupPoll::Cancelling).then_some(Kind::Hangup);
+            let is_unused = stream.released && stream.sends.queue.is_empty();
+            let send = match stream.sending {
+                Sending::Async if stream.sends.error.is_some() => Some(Kind::Send),
+                Sending::Polling if is_unused => Some(Kind::Writable),
+                _ => None,
+            };
+            let is_connecting = stream.released && stream.connect == Connect::InFlight;
+            let connect = is_connecting.then_some(Kind::Connect);
+            for kind in [receive, hangup, send, connect].into_iter().flatten() {
+                self.cancel(kind, key);
+            }
+        }
+        if let Some((send_key, send)) = self.zero_copy_sends.occupant(index)
+            && send.short_result.is_none()
+            && let Some(stream) = self.streams.get(send.stream)
+            && stream.sending == Sending::ZeroCopy(send_key)
+            && stream.sends.error.is_some()
+        {
+            self.cancel(Kind::SendZeroCopy, send_key);
+        }
+        if let Some((key, listener)) = self.listeners.occupant(index)
+            && listener.cancelling
+        {
+            self.cancel(Kind::Accept, key);
+        }
+        self.cancel_polls_again(index);
+    }
+
     /// Returns the number of bytes that the kernel is not known to have taken.
     pub fn unsent_bytes(&self, key: Key) -> usize {
         let Some(stream) = self.streams.get(key) else { return 0 };

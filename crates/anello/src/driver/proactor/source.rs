@@ -5,11 +5,11 @@ use std::num::NonZero;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use super::Proactor;
 use super::stream::{Source, SourcePoll};
+use super::{Proactor, cancellation_of};
 use crate::driver::errors::impossible::report_impossible;
 use crate::driver::kernel::op::{Completion, Op};
-use crate::driver::kernel::token::{Kind, Token};
+use crate::driver::kernel::token::Token;
 use crate::driver::kernel::{CompletionKernel, Socket};
 use crate::driver::memory::key::Key;
 use crate::driver::sockets::{Sockets, gone};
@@ -75,11 +75,21 @@ impl<K: CompletionKernel> Proactor<K> {
             if *poll == SourcePoll::Armed {
                 *poll = SourcePoll::Cancelling;
                 let cancel = Op::Cancel { target: Token::source(key, direction) };
-                self.kernel.push(Token::internal(Kind::Cancel), cancel);
+                self.kernel.push(cancellation_of(key), cancel);
             }
         }
         self.finish_source(key);
         self.sources.get(key).is_some()
+    }
+
+    pub(super) fn cancel_polls_again(&mut self, index: u32) {
+        let Some((key, source)) = self.sources.occupant(index) else { return };
+        for direction in Direction::ALL {
+            if source.polls[direction as usize] == SourcePoll::Cancelling {
+                let cancel = Op::Cancel { target: Token::source(key, direction) };
+                self.kernel.push(cancellation_of(key), cancel);
+            }
+        }
     }
 
     #[inline(never)]
