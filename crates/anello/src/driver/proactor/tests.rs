@@ -10,7 +10,7 @@ use std::task::{Poll, Waker};
 
 use super::receive_window::ReceiveWindow;
 use super::stream::{HangupPoll, Received, Receiving, Sending, SourcePoll, Stream};
-use super::{Proactor, ZeroCopySend};
+use super::{Proactor, ZeroCopySend, cancellation_of};
 use crate::driver::kernel::Kernel;
 use crate::driver::kernel::op::{Completion, SINGLE_WAKE_UP, Wait};
 use crate::driver::kernel::token::{Kind, Token};
@@ -807,6 +807,38 @@ fn only_aborted_stream_is_reset() {
         pair.turns();
         let expected = if is_aborted { Poll::Ready(Err(Some(libc::ECONNRESET))) } else { ready(b"") };
         assert_eq!(pair.receive(), expected);
+    }
+}
+
+/// The kernel does not find an operation that moves between its queues. The streams are in the state after such a
+/// cancellation: released, with an operation in flight.
+#[test]
+fn operation_that_a_cancellation_has_not_found_is_cancelled_again() {
+    let mut receiving = Pair::new();
+    assert!(receiving.receive().is_pending());
+    receiving.turns();
+    receiving.far().receiving = Receiving::Cancelling(Kind::Receive);
+    receiving.far().released = true;
+    // A send that waits for room in the socket buffer.
+    let mut sending = Pair::small(64);
+    sending.send(&[7; 40]);
+    sending.turns();
+    assert_eq!(sending.far().sending, Sending::Idle);
+    let near = sending.near;
+    let stream = sending.proactor.streams.get_mut(near).unwrap();
+    assert_eq!(stream.sending, Sending::Async);
+    (stream.sends.error, stream.released) = (NonZero::new(libc::ECONNABORTED), true);
+    for (mut pair, key) in [(receiving, None), (sending, Some(near))] {
+        let key = key.unwrap_or(pair.far);
+        pair.turns();
+        assert!(pair.proactor.streams.get(key).is_some(), "the operation is in flight");
+        let not_found = Completion { token: cancellation_of(key), result: -libc::ENOENT, flags: 0 };
+        pair.proactor.dispatch(&not_found, &mut WakeQueue::default());
+        pair.turns();
+        assert!(pair.proactor.streams.get(key).is_none());
+        // Nothing is left to cancel.
+        pair.proactor.dispatch(&not_found, &mut WakeQueue::default());
+        assert!(!pair.proactor.needs_turn());
     }
 }
 
