@@ -18,6 +18,8 @@ pub(crate) type Socket<K> = <<K as Kernel>::Sockets as Sockets>::Socket;
 
 pub(crate) trait Kernel: Sized {
     type Sockets: Sockets;
+    /// The tables of a simulated kernel are checked after every turn.
+    #[cfg(debug_assertions)]
     const IS_SIMULATED: bool = false;
 
     fn sockets(&self) -> &Self::Sockets;

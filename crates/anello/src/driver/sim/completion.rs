@@ -429,6 +429,7 @@ impl SimCompletion {
 
 impl Kernel for SimCompletion {
     type Sockets = SimNetwork;
+    #[cfg(debug_assertions)]
     const IS_SIMULATED: bool = true;
 
     fn next_event_ns(&self) -> Option<u64> {

@@ -160,6 +160,7 @@ impl Watch {
 
 impl Kernel for SimReadiness {
     type Sockets = SimNetwork;
+    #[cfg(debug_assertions)]
     const IS_SIMULATED: bool = true;
 
     fn next_event_ns(&self) -> Option<u64> {
