@@ -381,8 +381,6 @@ impl ConnectionFlags {
         options.send_timeout = self.send_timeout;
         options.request_timeout = self.request_timeout;
         options.linger_timeout = self.linger_timeout;
-        // The handlers of files end on their own, and simple clients such as netcat shut down their write direction.
-        options.half_close = true;
         options.max_discarded_body_bytes = self.max_discarded_body_bytes;
         options.limits.max_request_line_bytes = self.max_request_line_bytes.get();
         options.limits.max_head_bytes = self.max_head_bytes.get();

@@ -169,6 +169,8 @@ fn switch_user(
 /// Returns the workers' options, adjusted to the number of available descriptors.
 fn server_options(arguments: &Arguments, descriptors: &Descriptors) -> ServerOptions {
     let mut options = arguments.connections.options();
+    // The handlers of files end on their own, and simple clients such as netcat shut down their write direction.
+    options.half_close = true;
     let max_connections = arguments.connections.max_connections();
     descriptors.fit(&mut options, max_connections);
     if let Some(reason) = descriptors.problem(max_connections) {
