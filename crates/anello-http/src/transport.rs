@@ -1,6 +1,5 @@
 //! Connection transports: TCP and Unix sockets, with or without TLS.
 
-use anello::log_event;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::mem;
@@ -9,6 +8,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, ready};
 
 use anello::fs::File;
+use anello::log_event;
 use anello::net::{ByteStream, Chunk, OwnedReadHalf, OwnedWriteHalf, SendBuf};
 
 /// Maximum capacity of a buffer that is sent without a copy. A larger one is passed to the kernel immediately, and

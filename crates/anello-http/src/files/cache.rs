@@ -12,7 +12,6 @@
 //! freeing the disk space of a deleted file. While the cache holds descriptors, a task checks them every second and
 //! closes the descriptors of changed, deleted or unused files.
 
-use anello::log_event;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
@@ -20,6 +19,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anello::fs::File;
 use anello::fs::spawn_file_operation;
+use anello::log_event;
 use anello::spawn;
 use anello::time::{monotonic_now, sleep, system_now};
 use bytes::Bytes;

@@ -8,7 +8,6 @@
 //! Paths in the dentry cache are resolved without blocking (`RESOLVE_CACHED`, Linux 5.12). Other paths are resolved
 //! on a blocking thread.
 
-use anello::log_event;
 use std::ffi::CStr;
 use std::fs;
 use std::io;
@@ -19,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anello::fs::File;
 use anello::fs::spawn_file_operation;
+use anello::log_event;
 use rustix::fs::{
     Access, AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, accessat, fstat, openat, openat2,
     statat,

@@ -1,11 +1,11 @@
 //! Response construction for files and errors.
 
-use anello::log_event;
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use anello::log_event;
 use bytes::Bytes;
 use rustix::io::Errno;
 

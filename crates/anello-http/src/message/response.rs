@@ -1,6 +1,5 @@
 //! Responses, as handlers return them, and connections that have switched to another protocol.
 
-use anello::log_event;
 use std::cell::Cell;
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -9,6 +8,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use anello::log_event;
 use bytes::Bytes;
 
 use super::body::{Body, BodyKind};

@@ -6,7 +6,6 @@
 //!       └─ no ──► ServerOptions::eviction ── still no permit ──► 503, close
 //! ```
 
-use anello::log_event;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -18,6 +17,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
+use anello::log_event;
 use anello::net::ByteStream;
 use anello::time::{monotonic_now, sleep, timeout};
 use anello::{JoinHandle, spawn, yield_now};

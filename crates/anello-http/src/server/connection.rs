@@ -1,11 +1,12 @@
 //! One connection: serves requests until the client or the server closes it.
 
-use anello::log_event;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
+
+use anello::log_event;
 
 #[cfg(feature = "http2")]
 use super::deadline::Phase;

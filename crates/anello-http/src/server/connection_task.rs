@@ -2,13 +2,13 @@
 //! for the first byte of a request. All other state is allocated when that byte arrives, and freed after a period
 //! without requests.
 
-use anello::log_event;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::ops::Deref;
 use std::pin::pin;
 use std::rc::Rc;
 
+use anello::log_event;
 use anello::net::{ByteStream, Chunk};
 use anello::server::{AttachedStream, DetachedStream};
 

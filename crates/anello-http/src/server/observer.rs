@@ -1,12 +1,12 @@
 //! Reports connections and requests to the metrics and the access log.
 
-use anello::log_event;
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
+use anello::log_event;
 use anello::time::{monotonic_now, system_now};
 
 use super::deadline::{Phase, Timeout};

@@ -1,7 +1,6 @@
 //! The output of a connection: heads and small bodies are collected in a buffer; larger bodies are sent without
 //! copying, together with the buffered bytes around them.
 
-use anello::log_event;
 use std::any::Any;
 use std::cell::RefCell;
 use std::error::Error;
@@ -14,6 +13,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use anello::fs::File;
+use anello::log_event;
 use anello::net::SendBuf;
 use bytes::Bytes;
 

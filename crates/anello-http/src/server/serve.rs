@@ -1,12 +1,12 @@
 //! The per-thread server and its builder.
 
-use anello::log_event;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use anello::log_event;
 use anello::net::ByteStream;
 use anello::server::RebalancerMember;
 use anello::time::{sleep, timeout};

@@ -7,7 +7,6 @@
 //!
 //! The handshake is part of the first receive operation, so the header timeout applies to it.
 
-use anello::log_event;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
@@ -19,6 +18,7 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 
 use anello::compat::TlsSession;
 use anello::fs::File;
+use anello::log_event;
 use anello::net::{ByteStream, Chunk, OwnedReadHalf, OwnedWriteHalf, SendBuf};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};

@@ -65,12 +65,12 @@ mod request;
 mod response;
 mod switch;
 
-use anello::log_event;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::{Poll, ready};
 
 use anello::JoinHandle;
+use anello::log_event;
 use http_body::Body as HttpBody;
 use tower_service::Service;
 

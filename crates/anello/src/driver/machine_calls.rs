@@ -25,10 +25,9 @@ macro_rules! machine_calls {
                 self.streams.get(key).is_none_or(|stream| stream.released)
             }
 
-            /// Returns the released streams that have not sent all accepted bytes.
+            /// Returns the streams that have not sent all accepted bytes.
             pub fn sending_streams(&self) -> Vec<Key> {
-                let is_sending = |key: &Key| self.is_released(*key) && self.unsent_bytes(*key) > 0;
-                self.streams.keys().into_iter().filter(is_sending).collect()
+                self.streams.keys().into_iter().filter(|key| self.unsent_bytes(*key) > 0).collect()
             }
 
             pub fn reject_pending(&mut self, key: Key) -> usize {

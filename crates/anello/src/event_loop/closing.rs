@@ -108,9 +108,10 @@ impl EventLoop {
         object.stop_waiting(&mut self.driver, operation)
     }
 
-    /// Closes a stream after sending its accepted bytes. If the kernel takes none for 30 seconds, because the peer does not
-    /// read, the stream is aborted. A pending connection attempt is cancelled. No event follows, but earlier events of the stream can still be in the current list. Do not use the
-    /// identifier afterwards: while accepted bytes are being sent, calls with it may still succeed.
+    /// Closes a stream after sending its accepted bytes. If the kernel takes none for 30 seconds, because the peer does
+    /// not read, the stream is aborted. A pending connection attempt is cancelled. No event follows, but earlier events
+    /// of the stream can still be in the current list. Do not use the identifier afterwards: while accepted bytes are
+    /// being sent, calls with it may still succeed.
     ///
     /// ```
     /// use std::io::Read;

@@ -14,8 +14,7 @@ use super::affinity::{pinned_core, unpin_thread};
 use super::context::{Shared, flush_wakes_before_blocking, with_current};
 use super::join::{Join, JoinHandle};
 use super::origin::{Origin, OriginGuard};
-use crate::driver::log_event;
-use crate::driver::{Disk, catch_and_log_panic};
+use crate::driver::{Disk, catch_and_log_panic, log_event};
 
 /// Maximum number of threads per process that run [`spawn_blocking`] work.
 ///

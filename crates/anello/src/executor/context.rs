@@ -18,9 +18,9 @@ use super::task_counters::TaskCounters;
 use super::turn_limit::TurnLimit;
 use super::wait_queue::WaitQueue;
 use super::wheel::{TimerKey, Wheel};
-use crate::driver::log_event;
 use crate::driver::{
     Clock, Driver, Key, Lingering, Notifier, Packed, PollIo, Table, Wait, WakeQueue, catch_and_log_panic,
+    log_event,
 };
 
 /// Number of polls after which the driver gets a turn, even if tasks are ready. The current batch is finished first,

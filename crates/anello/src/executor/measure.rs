@@ -31,7 +31,9 @@ fn warn_about(info: Option<&Info>, duration: Duration) {
     const MESSAGE: &str =
         "slow poll: the other tasks of the worker had to wait (use spawn_blocking or yield_now)";
     match info {
-        Some(info) => log_event!(WARN, task_id = %info.id,
+        Some(info) => log_event!(
+            WARN,
+            task_id = %info.id,
             task_name = info.name(),
             spawned_at = %info.location,
             ?duration,

@@ -22,8 +22,7 @@ use super::join::JoinHandle;
 use super::origin::Origin;
 use super::task::Owner;
 use super::task_counters::add;
-use crate::driver::log_event;
-use crate::driver::{DriverInfo, DriverMetrics, Wait, WakeQueue, catch_and_log_panic};
+use crate::driver::{DriverInfo, DriverMetrics, Wait, WakeQueue, catch_and_log_panic, log_event};
 
 /// A single-threaded runtime for tasks, timers and sockets.
 ///

@@ -6,8 +6,7 @@ use std::time::Duration;
 use super::context::Shared;
 use super::runtime::Runtime;
 use super::task_counters::TaskCounters;
-use crate::driver::log_event;
-use crate::driver::{Driver, DriverKind, DriverOptions};
+use crate::driver::{Driver, DriverKind, DriverOptions, log_event};
 
 /// Environment variable that overrides the driver selection.
 const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";

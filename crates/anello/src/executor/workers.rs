@@ -21,8 +21,7 @@ use super::pin_watch::{Pin, PinWatch};
 use super::runtime::Runtime;
 use super::runtime_builder::RuntimeBuilder;
 use super::topology::Topology;
-use crate::driver::log_event;
-use crate::driver::{catch_and_log_panic, raw_os_error, with_text};
+use crate::driver::{catch_and_log_panic, log_event, raw_os_error, with_text};
 
 /// A set of running workers. Dropping it blocks until all workers have finished.
 ///

@@ -13,10 +13,9 @@ use std::task::{Context, Poll, Waker};
 
 use super::family::{Sealed as _, StreamFamily, Tcp};
 use super::linger::linger;
-use crate::driver::log_event;
 use crate::driver::{
     Chunk, DetachedSocket, Driver, End, FileRange, Interest, Key, OpenCount, PollIo, Ready, SendBuf, Target,
-    unexpected_eof, wake_all,
+    log_event, unexpected_eof, wake_all,
 };
 use crate::executor::{Shared, WaitQueue, current};
 use crate::fs::File;

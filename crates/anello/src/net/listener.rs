@@ -15,8 +15,9 @@ use super::connection::Connection;
 use super::family::{StreamFamily, Tcp, Unix};
 use super::options::{SocketAccess, common_options, raw_descriptor};
 use super::stream_socket::StreamSocket;
-use crate::driver::log_event;
-use crate::driver::{AcceptSink, Accepted, DetachedSocket, Driver, End, Key, PollIo, Target, check_socket};
+use crate::driver::{
+    AcceptSink, Accepted, DetachedSocket, Driver, End, Key, PollIo, Target, check_socket, log_event,
+};
 use crate::executor::{ExhaustionLog, Shared, WaitQueue, current};
 use crate::time::{Sleep, sleep};
 

@@ -16,8 +16,7 @@ use super::options::{SocketAccess, TcpKeepalive, milliseconds, saturating};
 use super::resolve::{Host, ToSocketAddrs};
 use super::stream_socket::StreamSocket;
 use super::tcp_options::tcp_options;
-use crate::driver::log_event;
-use crate::driver::{ListenOptions, SocketOption, with_context};
+use crate::driver::{ListenOptions, SocketOption, log_event, with_context};
 use crate::executor::current;
 
 /// TCP connection, bound to this thread's runtime.

@@ -15,9 +15,8 @@ use super::connection::Connection;
 use super::family::Unix;
 use super::listener::{BACKLOG, Listener, StreamListener};
 use super::stream_socket::StreamSocket;
-use crate::driver::log_event;
 pub(super) use crate::driver::unix_name as name;
-use crate::driver::{Driver, PeerCredentials, with_context, with_text};
+use crate::driver::{Driver, PeerCredentials, log_event, with_context, with_text};
 use crate::executor::current;
 use crate::time::sleep;
 

@@ -91,7 +91,7 @@ fn peer_of_stream_that_discards_accepted_bytes_is_reset() {
     });
 }
 
-/// After the abort, a clean end would tell the peer that the data is complete.
+/// After an abort, the peer would take an EOF for the end of complete data.
 #[test]
 fn peer_of_aborted_stream_is_reset_although_everything_was_sent() {
     on_every_driver_and_sim(|setup| {

@@ -10,7 +10,7 @@ use crate::common::*;
 
 type Waiting = (&'static str, JoinHandle<io::Result<()>>);
 
-/// Creates sockets in the current runtime. Returns futures that wait for them.
+/// Adds futures with their names to a list.
 macro_rules! waiting {
     ($into:ident, $($name:literal: $future:expr),* $(,)?) => {
         $($into.push(($name, Box::pin($future) as std::pin::Pin<Box<dyn Future<Output = io::Result<()>>>>));)*

@@ -26,12 +26,13 @@ mod shared;
 mod worker_log;
 mod writer;
 
-use anello::log_event;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
+
+use anello::log_event;
 
 pub use line::{FormattedPeer, LogEntry, LogFormat, RequestLine};
 pub use options::{AccessLogOptions, LogTarget};

@@ -1,12 +1,13 @@
 //! The writer thread: receives buffers from the workers, writes them completely and returns them.
 
-use anello::log_event;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use anello::log_event;
 
 use super::output::Output;
 use super::shared::{Batch, Message, Shared};

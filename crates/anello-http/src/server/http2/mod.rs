@@ -25,7 +25,6 @@ mod response;
 mod timers;
 mod transport;
 
-use anello::log_event;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -34,6 +33,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use anello::log_event;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;

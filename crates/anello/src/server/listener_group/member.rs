@@ -13,8 +13,7 @@ use std::task::{Context, Poll, Waker};
 use super::distribution::Distribution;
 use super::pending::PendingConnections;
 use super::state::{AcceptedConnection, Group, GroupAcceptSink, GroupState, State};
-use crate::driver::log_event;
-use crate::driver::{Accepted, DetachedSocket, OpenCount, try_accept};
+use crate::driver::{Accepted, DetachedSocket, OpenCount, log_event, try_accept};
 use crate::executor::{Shared, WaitQueue};
 use crate::net::{
     BACKLOG, ByteStream, Connection, EXHAUSTED_RETRY_DELAY, Listener, StreamFamily, StreamListener,
