@@ -8,7 +8,6 @@
 //! still respond, or the whole connection is closed. A task that is waiting for a handler is woken by its
 //! [`Cancellation`].
 
-use anello::log_event;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -18,6 +17,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, UNIX_EPOCH};
 
+use anello::log_event;
 use anello::net::ShutdownHandle;
 use anello::time;
 
@@ -209,10 +209,8 @@ impl ConnectionTimer {
     /// state, no task is polling the socket. With `half_close`, a client that has only shut down its write direction gets
     /// its response.
     fn cancel_if_gone(&self, half_close: bool) {
-        let is_reset = || {
-            let peer = self.shutdown_handle.peer_addr();
-            peer.is_err_and(|error| error.kind() == io::ErrorKind::NotConnected)
-        };
+        // A Unix socket, whose peer has no IP address, is closed in both directions.
+        let is_reset = || self.shutdown_handle.peer_addr().is_err();
         if self.shutdown_handle.is_peer_closed() && (!half_close || is_reset()) {
             self.abort(CancelReason::ClientGone);
         }

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use anello::net::{ReadHalf, TcpListener, TcpStream};
+use anello::net::{ReadHalf, TcpListener, TcpStream, UnixListener, UnixStream};
 use anello::time::{monotonic_now, sleep, timeout};
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use anello_http::{Body, Request, RequestBodyError, Response, Server, ServerOptions};
@@ -372,6 +372,27 @@ fn fault_22_half_closed_client_can_keep_its_handler() {
             server.abort_connections();
             wait_until(|| server.connections() == 0).await;
             assert_eq!(alive.get(), 0, "{setup}: {request}");
+        }
+    });
+}
+
+/// A Unix socket is closed in both directions, so that its client gets no response.
+#[test]
+fn fault_22_handler_is_dropped_when_unix_client_closes() {
+    run_on_each(main_drivers_and_sim(), async |setup| {
+        for half_close in [false, true] {
+            let directory = tempfile::tempdir().expect("temporary directory");
+            let path = directory.path().join("socket");
+            let alive = Rc::new(Cell::new(0));
+            let server = Server::builder().options(with_long_timeouts().half_close(half_close)).build();
+            let listener = UnixListener::bind(&path).expect("bind");
+            server.serve(listener, boxed(pending_handler(&alive))).detach();
+            let mut client = UnixStream::connect(&path).await.expect("connect");
+            client.write_all(PENDING_REQUESTS[0].as_bytes()).await.expect("send");
+            wait_until(|| alive.get() == 1).await;
+            drop(client);
+            wait_until(|| server.connections() == 0).await;
+            assert_eq!(alive.get(), 0, "{setup}: {half_close}");
         }
     });
 }
