@@ -25,10 +25,14 @@ async fn abort_without_progress(shared: Rc<Shared>) {
     loop {
         let now_ns = shared.now_ns();
         let mut wakes = WakeQueue::default();
-        shared.sockets.lingering.borrow_mut().check(&mut *shared.driver.borrow_mut(), now_ns, &mut wakes);
-        // Nothing may be borrowed here: a waker can run arbitrary code.
+        let next_check_ns = {
+            let mut lingering = shared.sockets.lingering.borrow_mut();
+            lingering.check(&mut *shared.driver.borrow_mut(), now_ns, &mut wakes);
+            lingering.next_check_ns()
+        };
+        // Nothing may be borrowed here: a waker can run arbitrary code. If no stream was left before, one that it drops
+        // starts another task.
         wakes.call();
-        let next_check_ns = shared.sockets.lingering.borrow().next_check_ns();
         let Some(next_check_ns) = next_check_ns else { return };
         sleep(Duration::from_nanos(next_check_ns - now_ns)).await;
     }

@@ -76,10 +76,10 @@ impl<K: CompletionKernel> Proactor<K> {
                 _ => None,
             };
             let hangup = (stream.hangup_poll == HangupPoll::Cancelling).then_some(Kind::Hangup);
-            let is_unused = stream.released && stream.sends.queue.is_empty();
             let send = match stream.sending {
                 Sending::Async if stream.sends.error.is_some() => Some(Kind::Send),
-                Sending::Polling if is_unused => Some(Kind::Writable),
+                // Also if a task still waits for it: that task polls again.
+                Sending::Polling if stream.sends.queue.is_empty() => Some(Kind::Writable),
                 _ => None,
             };
             let is_connecting = stream.released && stream.connect == Connect::InFlight;
