@@ -132,8 +132,10 @@ impl ConnectionTimer {
         match self.deadlines.check(self.now(), options, self.clock.tick) {
             Some(action) => self.perform(action, CancelReason::Deadline),
             None => match self.cancellation.wait.get() {
-                Wait::Response => self.cancel_if_gone(options.half_close),
-                Wait::Streams if self.deadlines.phase.get() == Phase::Handling => self.cancel_if_gone(true),
+                // In other phases, a task is waiting for the client. It receives the EOF after the bytes before it.
+                wait @ (Wait::Response | Wait::Streams) if self.deadlines.phase.get() == Phase::Handling => {
+                    self.cancel_if_gone(options.half_close || wait == Wait::Streams);
+                }
                 _ => self.suspend_if_idle(options.suspend_after),
             },
         }

@@ -6,14 +6,16 @@
 //! virtual.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anello::net::{ReadHalf, TcpListener, TcpStream, UnixListener, UnixStream};
+use anello::sync::CancellationToken;
 use anello::time::{monotonic_now, sleep, timeout};
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use anello_http::{Body, Request, RequestBodyError, Response, Server, ServerOptions};
@@ -348,6 +350,37 @@ fn fault_22_handler_and_body_are_dropped_when_client_closes() {
             wait_until(|| server.connections() == 0).await;
             assert_eq!(alive.get(), 0, "{setup}: {request}");
         }
+    });
+}
+
+/// While a handler waits for the body, only the body reports EOF: bytes of the body may have arrived before it.
+#[test]
+fn fault_22_half_closed_client_with_whole_body_gets_response() {
+    run_on_each(main_drivers_and_sim(), async |setup| {
+        let is_waiting = Rc::new(Cell::new(false));
+        let closed = CancellationToken::new();
+        let handler = {
+            let (is_waiting, closed) = (Rc::clone(&is_waiting), closed.clone());
+            async move |mut request: Request| {
+                let mut body = pin!(request.body().collect());
+                let is_pending =
+                    poll_fn(|context| Poll::Ready(body.as_mut().poll(context).is_pending())).await;
+                assert!(is_pending, "the rest of the body has not been sent");
+                is_waiting.set(true);
+                closed.cancelled().await;
+                Response::text(body.await.expect("body").escape_ascii().to_string())
+            }
+        };
+        let (_server, address) = serve(with_long_timeouts(), handler);
+        let mut client = Client::connect(address).await;
+        client.send(PENDING_REQUESTS[2]).await;
+        wait_until(|| is_waiting.get()).await;
+        client.send(" body").await;
+        client.stream.shutdown().await.expect("shut down");
+        // Wait for several timer ticks.
+        sleep(with_long_timeouts().timer_resolution * 10).await;
+        closed.cancel();
+        assert_eq!(client.response().await.expect("response").text(), "half body", "{setup}");
     });
 }
 
