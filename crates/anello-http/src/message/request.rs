@@ -190,7 +190,7 @@ thread_local! {
 }
 
 pub(crate) fn spare_head() -> Option<Head> {
-    SPARE_HEADS.with_borrow_mut(Vec::pop)
+    SPARE_HEADS.try_with(|spare| spare.borrow_mut().pop()).ok().flatten()
 }
 
 pub(crate) trait BodySource {

@@ -52,7 +52,7 @@ thread_local! {
 /// Returns an empty field block that reuses the memory of an earlier response on this thread.
 #[inline]
 pub(crate) fn spare_fields() -> FieldBlock {
-    SPARE_FIELDS.take()
+    SPARE_FIELDS.try_with(Cell::take).unwrap_or(FieldBlock::empty())
 }
 
 /// Keeps the memory of the fields of a response for a later response on this thread.
@@ -60,7 +60,8 @@ pub(crate) fn spare_fields() -> FieldBlock {
 pub(crate) fn recycle_fields(mut fields: FieldBlock) {
     if (1..=MAX_SPARE_BYTES).contains(&fields.capacity()) {
         fields.clear();
-        SPARE_FIELDS.set(fields);
+        // A destructor at the end of the thread can drop a response after the memory has been freed.
+        SPARE_FIELDS.try_with(|spare| spare.set(fields)).ok();
     }
 }
 

@@ -198,11 +198,14 @@ impl<W: Sender> Output<W> {
         self.buffer.clear();
         if self.buffer.capacity() > MAX_MOVED_BYTES {
             let buffer = mem::take(&mut self.buffer);
-            SPARE_BUFFERS.with_borrow_mut(|spare| {
+            let kept = SPARE_BUFFERS.try_with(|spare| {
+                let mut spare = spare.borrow_mut();
                 if spare.len() < MAX_SPARE_BUFFERS && buffer.capacity() <= MAX_SPARE_BUFFER_BYTES {
                     spare.push(buffer);
                 }
             });
+            // The destructor of another thread-local value can run a server after the buffers have been freed.
+            kept.ok();
         }
     }
 
@@ -268,7 +271,7 @@ impl<W: Sender> Output<W> {
     pub async fn respond(&mut self, context: RequestContext, response: Response) -> io::Result<Outcome> {
         if self.buffer.capacity() == 0
             && response.body().length().is_none_or(|bytes| bytes > MAX_MOVED_BYTES as u64)
-            && let Some(spare) = SPARE_BUFFERS.with_borrow_mut(Vec::pop)
+            && let Ok(Some(spare)) = SPARE_BUFFERS.try_with(|spare| spare.borrow_mut().pop())
         {
             self.buffer = spare;
         }

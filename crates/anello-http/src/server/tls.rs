@@ -388,14 +388,15 @@ impl<S: ByteStream> Sender for TlsSender<S> {
             anello::task::consume_budget().await;
             let available = ENCRYPT_CHUNK_BYTES - self.unflushed_bytes;
             let read_bytes = (length - sent).min(available as u64) as usize;
-            let mut buffer = FILE_BUFFER.take();
+            let mut buffer = FILE_BUFFER.try_with(Cell::take).unwrap_or_default();
             buffer.resize(read_bytes.max(buffer.len()), 0);
             let count = file.read_at(&mut buffer[..read_bytes], offset + sent).await?;
             if count == 0 {
                 break;
             }
             self.write_all(&buffer[..count]).await?;
-            FILE_BUFFER.set(buffer);
+            // The destructor of another thread-local value can run a server after the buffer has been freed.
+            FILE_BUFFER.try_with(|spare| spare.set(buffer)).ok();
             sent += count as u64;
             on_progress(count as u64);
         }

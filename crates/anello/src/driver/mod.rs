@@ -136,6 +136,8 @@ pub(crate) struct Driver {
     open_counts: HashMap<Key, OpenCount>,
     /// Set when shutdown starts. No new socket is added afterwards, so no operation starts after the last cancellation.
     closed: bool,
+    /// Set during a call of an event loop. A driver that is dropped meanwhile is leaked.
+    pub is_entered: bool,
 }
 
 impl Driver {
@@ -170,7 +172,15 @@ impl Driver {
         let backend = ManuallyDrop::new(backend);
         let spin = Spin::new(options.spin);
         let linger = options.testing.linger;
-        Self { backend, spin, linger, description, open_counts: HashMap::new(), closed: false }
+        Self {
+            backend,
+            spin,
+            linger,
+            description,
+            open_counts: HashMap::new(),
+            closed: false,
+            is_entered: false,
+        }
     }
 
     /// Returns `true` if the clock and the network are simulated. A simulated driver does not react to other threads.
@@ -313,6 +323,9 @@ impl Driver {
 /// once it has posted the terminal completions.
 impl Drop for Driver {
     fn drop(&mut self) {
+        if self.is_entered {
+            return log_event!(ERROR, "event loop dropped during one of its calls; leaking its driver");
+        }
         // If the driver is already closed, the runtime has shut it down.
         if !self.closed {
             let mut wakes = WakeQueue::default();

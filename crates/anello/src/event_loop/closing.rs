@@ -81,7 +81,7 @@ impl EventLoop {
     }
 
     fn holds(&mut self, object: ObjectId) -> bool {
-        object.sides(Direction::Receive).iter().any(|side| self.driver.has_side(object.key, *side))
+        object.sides(Direction::Receive).iter().any(|side| self.driver.enter().has_side(object.key, *side))
     }
 
     /// Cancels a call that has returned `Pending`, and its deadline: no event of this operation follows. Received
@@ -105,7 +105,7 @@ impl EventLoop {
     pub fn cancel(&mut self, object: impl Into<ObjectId>, operation: Direction) -> bool {
         let object = object.into();
         self.clear_deadline(object, operation);
-        object.stop_waiting(&mut self.driver, operation)
+        object.stop_waiting(&mut self.driver.enter(), operation)
     }
 
     /// Closes a stream after sending its accepted bytes. If the kernel takes none for 30 seconds, because the peer does
@@ -132,9 +132,9 @@ impl EventLoop {
     /// ```
     pub fn close(&mut self, stream: StreamId) {
         self.forget(stream);
-        if self.driver.release(stream.key) {
+        if self.driver.enter().release(stream.key) {
             // Rejects later sends. An error means that nothing more is sent anyway.
-            self.driver.shutdown_write(stream.key).ok();
+            self.driver.enter().shutdown_write(stream.key).ok();
             self.timers.linger(&self.driver, stream.key);
         }
     }
@@ -153,7 +153,7 @@ impl EventLoop {
     /// ```
     pub fn abort(&mut self, stream: StreamId) {
         self.forget(stream);
-        self.driver.abort(stream.key);
+        self.driver.enter().abort(stream.key);
     }
 
     /// Removes what the loop, not the driver, stores for a stream.

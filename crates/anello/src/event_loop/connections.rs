@@ -35,7 +35,7 @@ impl EventLoop {
     #[track_caller]
     pub fn connect(&mut self, peer: SocketAddr, token: usize) -> io::Result<StreamId> {
         check_token(token);
-        let key = self.driver.connect(peer, None).map_err(|error| cannot_connect(&peer, error))?;
+        let key = self.driver.enter().connect(peer, None).map_err(|error| cannot_connect(&peer, error))?;
         self.connecting.insert(key, peer);
         Ok(StreamId { key, token })
     }
@@ -71,7 +71,7 @@ impl EventLoop {
     #[track_caller]
     pub fn connect_unix(&mut self, peer: &UnixAddress, token: usize) -> io::Result<StreamId> {
         check_token(token);
-        let connected = self.driver.connect_unix(peer);
+        let connected = self.driver.enter().connect_unix(peer);
         let key = connected.map_err(|error| cannot_connect(&unix_name(peer), error))?;
         Ok(StreamId { key, token })
     }
@@ -101,7 +101,7 @@ impl EventLoop {
     #[track_caller]
     pub fn import_stream(&mut self, stream: impl Into<OwnedFd>, token: usize) -> io::Result<StreamId> {
         check_token(token);
-        Ok(StreamId { key: self.driver.import_stream(stream.into().into())?, token })
+        Ok(StreamId { key: self.driver.enter().import_stream(stream.into().into())?, token })
     }
 
     /// Returns `Ready` once the stream is connected. Until then, an event of the kind [`EventKind::Connect`] follows.
@@ -131,7 +131,7 @@ impl EventLoop {
     /// Returns the error of `connect(2)`, with the address. The stream must still be closed.
     pub fn poll_connect(&mut self, stream: StreamId) -> Poll<io::Result<()>> {
         let waker = event_waker(stream.event(EventKind::Connect));
-        let polled = self.driver.poll_connect(stream.key, &waker);
+        let polled = self.driver.enter().poll_connect(stream.key, &waker);
         if polled.is_pending() {
             return Poll::Pending;
         }

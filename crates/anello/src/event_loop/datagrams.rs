@@ -45,7 +45,7 @@ impl EventLoop {
     #[track_caller]
     pub fn bind_udp(&mut self, address: SocketAddr, token: usize) -> io::Result<UdpId> {
         check_token(token);
-        let bound = self.driver.open_udp(address.is_ipv6()).and_then(|socket| {
+        let bound = self.driver.enter().open_udp(address.is_ipv6()).and_then(|socket| {
             socket.bind(address)?;
             Ok(socket)
         });
@@ -75,12 +75,12 @@ impl EventLoop {
     #[track_caller]
     pub fn import_udp(&mut self, socket: impl Into<OwnedFd>, token: usize) -> io::Result<UdpId> {
         check_token(token);
-        let socket = self.driver.import_udp(socket.into())?;
+        let socket = self.driver.enter().import_udp(socket.into())?;
         self.add_udp(socket, token)
     }
 
     fn add_udp(&mut self, socket: DatagramSocket, token: usize) -> io::Result<UdpId> {
-        let key = self.driver.register_datagrams(&socket, Interest::READABLE | Interest::WRITABLE)?;
+        let key = self.driver.enter().register_datagrams(&socket, Interest::READABLE | Interest::WRITABLE)?;
         self.udp_sockets.insert(key, socket);
         Ok(UdpId { key, token })
     }
@@ -265,7 +265,7 @@ impl EventLoop {
         let removed = self.udp_sockets.remove(socket);
         if removed.is_some() {
             self.cancel_all(socket);
-            self.driver.deregister(socket.key);
+            self.driver.enter().deregister(socket.key);
         }
     }
 
@@ -280,10 +280,10 @@ impl EventLoop {
         let socket = self.udp_sockets.get(id)?;
         loop {
             let waker = event_waker(id.event(EventKind::of_direction(direction)));
-            let event = ready!(self.driver.poll_assumed_ready(id.key, direction, &waker, None))?;
+            let event = ready!(self.driver.enter().poll_assumed_ready(id.key, direction, &waker, None))?;
             match operation(socket) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.driver.clear_ready(id.key, direction, Clear::All, event.tick);
+                    self.driver.enter().clear_ready(id.key, direction, Clear::All, event.tick);
                 }
                 result => {
                     self.clear_deadline_if(true, id, operation_of(direction));

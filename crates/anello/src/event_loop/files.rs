@@ -104,7 +104,7 @@ impl EventLoop {
         let transfer =
             if self.driver.supports_files() { operation.ring_transfer(memory.length) } else { None };
         let Some(transfer) = transfer else { return Err(memory) };
-        let started = self.driver.start_file(operation.ring_operation(transfer, memory));
+        let started = self.driver.enter().start_file(operation.ring_operation(transfer, memory));
         started.map_err(|operation| operation.into_memory())
     }
 
@@ -140,7 +140,7 @@ impl EventLoop {
             let (result, memory) = match &mut entry.progress {
                 Progress::Ring(key) => {
                     let waker = event_waker(file.event(EventKind::File));
-                    match self.driver.poll_file(*key, &waker) {
+                    match self.driver.enter().poll_file(*key, &waker) {
                         Poll::Pending => return Poll::Pending,
                         Poll::Ready(Ok((result, memory))) => match usize::try_from(result) {
                             Ok(count) => (Ok(count), memory),
@@ -206,7 +206,7 @@ impl EventLoop {
     pub fn cancel_file(&mut self, file: FileId) -> bool {
         let Some(entry) = self.files.remove(file) else { return false };
         if let Progress::Ring(key) = entry.progress {
-            self.driver.release_file(key);
+            self.driver.enter().release_file(key);
         }
         true
     }
@@ -252,7 +252,7 @@ impl EventLoop {
     ) -> Poll<io::Result<usize>> {
         let range = FileRange { file: file.as_fd(), offset, length };
         let waker = event_waker(stream.event(EventKind::Send));
-        let polled = self.driver.poll_send_file(stream.key, range, &waker);
+        let polled = self.driver.enter().poll_send_file(stream.key, range, &waker);
         self.clear_deadline_if(polled.is_ready(), stream, Direction::Send);
         polled
     }

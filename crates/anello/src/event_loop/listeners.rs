@@ -32,7 +32,7 @@ impl EventLoop {
     pub fn listen(&mut self, address: SocketAddr, token: usize) -> io::Result<ListenerId> {
         check_token(token);
         let options = ListenOptions { backlog: BACKLOG, ..ListenOptions::default() };
-        let bound = self.driver.listen(address, &options);
+        let bound = self.driver.enter().listen(address, &options);
         let key = bound.map_err(|error| with_context(format_args!("cannot bind {address}"), error))?;
         Ok(ListenerId { key, token })
     }
@@ -77,7 +77,7 @@ impl EventLoop {
     #[track_caller]
     pub fn listen_unix(&mut self, address: &UnixAddress, token: usize) -> io::Result<ListenerId> {
         check_token(token);
-        let bound = self.driver.listen_unix(address, BACKLOG);
+        let bound = self.driver.enter().listen_unix(address, BACKLOG);
         let key =
             bound.map_err(|error| with_context(format_args!("cannot bind {}", unix_name(address)), error))?;
         Ok(ListenerId { key, token })
@@ -103,7 +103,7 @@ impl EventLoop {
     #[track_caller]
     pub fn import_listener(&mut self, listener: impl Into<OwnedFd>, token: usize) -> io::Result<ListenerId> {
         check_token(token);
-        Ok(ListenerId { key: self.driver.import_listener(listener.into().into())?, token })
+        Ok(ListenerId { key: self.driver.enter().import_listener(listener.into().into())?, token })
     }
 
     /// Accepts a connection, whose events get the token `token`. If there is none, an event of the kind
@@ -139,7 +139,7 @@ impl EventLoop {
     pub fn accept(&mut self, listener: ListenerId, token: usize) -> Poll<io::Result<StreamId>> {
         check_token(token);
         let waker = event_waker(listener.event(EventKind::Accept));
-        let polled = self.driver.poll_accept(listener.key, &waker);
+        let polled = self.driver.enter().poll_accept(listener.key, &waker);
         self.clear_deadline_if(polled.is_ready(), listener, Direction::Receive);
         polled.map_ok(|key| StreamId { key, token })
     }
@@ -153,7 +153,7 @@ impl EventLoop {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn reject_pending(&mut self, listener: ListenerId) -> usize {
-        self.driver.reject_pending(listener.key)
+        self.driver.enter().reject_pending(listener.key)
     }
 
     /// Returns the local address of a TCP listener (`getsockname(2)`).
@@ -187,6 +187,6 @@ impl EventLoop {
     /// ```
     pub fn close_listener(&mut self, listener: ListenerId) {
         self.clear_deadlines(listener);
-        self.driver.release_listener(listener.key);
+        self.driver.enter().release_listener(listener.key);
     }
 }

@@ -85,6 +85,7 @@ mod builder;
 mod closing;
 mod connections;
 mod datagrams;
+mod entered;
 mod event;
 mod file_table;
 mod files;

@@ -45,7 +45,7 @@ impl EventLoop {
     ) -> io::Result<SourceId> {
         check_token(token);
         let duplicate: OwnedFd = descriptor.as_fd().try_clone_to_owned()?;
-        Ok(SourceId { key: self.driver.register(Rc::new(duplicate), interest)?, token })
+        Ok(SourceId { key: self.driver.enter().register(Rc::new(duplicate), interest)?, token })
     }
 
     /// Returns the readiness of a registered descriptor for any of the given interest. If there is none, an event of the
@@ -75,7 +75,8 @@ impl EventLoop {
         let mut found = Ready::EMPTY;
         for direction in interest.directions() {
             let waker = event_waker(source.event(EventKind::of_direction(direction)));
-            if let Poll::Ready(event) = self.driver.poll_ready(source.key, direction, &waker, None) {
+            let polled = self.driver.enter().poll_ready(source.key, direction, &waker, None);
+            if let Poll::Ready(event) = polled {
                 found |= event?.ready;
                 self.clear_deadline_if(true, source, operation_of(direction));
             }
@@ -109,7 +110,7 @@ impl EventLoop {
     pub fn clear_ready(&mut self, source: SourceId, interest: Interest) {
         for direction in interest.directions() {
             if let Ok(event) = self.driver.assumed_ready(source.key, direction) {
-                self.driver.clear_ready(source.key, direction, Clear::All, event.tick);
+                self.driver.enter().clear_ready(source.key, direction, Clear::All, event.tick);
             }
         }
     }
@@ -128,7 +129,7 @@ impl EventLoop {
     /// ```
     pub fn deregister(&mut self, source: SourceId) {
         self.cancel_all(source);
-        self.driver.deregister(source.key);
+        self.driver.enter().deregister(source.key);
     }
 }
 

@@ -41,7 +41,7 @@ impl EventLoop {
     pub fn recv(&mut self, stream: StreamId) -> Poll<io::Result<Option<Chunk>>> {
         let waker = event_waker(stream.event(EventKind::Receive));
         let mut chunk = None;
-        let polled = self.driver.poll_receive(stream.key, &mut chunk, &waker);
+        let polled = self.driver.enter().poll_receive(stream.key, &mut chunk, &waker);
         self.clear_deadline_if(polled.is_ready(), stream, Direction::Receive);
         polled.map_ok(|()| chunk)
     }
@@ -76,7 +76,7 @@ impl EventLoop {
             return Poll::Ready(Ok(0));
         }
         let waker = event_waker(stream.event(EventKind::Receive));
-        let polled = self.driver.poll_read(stream.key, buffer, &waker);
+        let polled = self.driver.enter().poll_read(stream.key, buffer, &waker);
         self.clear_deadline_if(polled.is_ready(), stream, Direction::Receive);
         polled
     }
@@ -115,7 +115,7 @@ impl EventLoop {
             return Poll::Ready(Ok(0));
         }
         let waker = event_waker(stream.event(EventKind::Receive));
-        let polled = self.driver.poll_peek(stream.key, buffer, &waker);
+        let polled = self.driver.enter().poll_peek(stream.key, buffer, &waker);
         self.clear_deadline_if(polled.is_ready(), stream, Direction::Receive);
         polled
     }
@@ -153,7 +153,7 @@ impl EventLoop {
     #[inline]
     pub fn send(&mut self, stream: StreamId, outgoing: &mut Option<SendBuf>) -> Poll<io::Result<()>> {
         let waker = event_waker(stream.event(EventKind::Send));
-        let polled = self.driver.poll_send(stream.key, outgoing, &waker);
+        let polled = self.driver.enter().poll_send(stream.key, outgoing, &waker);
         self.clear_deadline_if(polled.is_ready(), stream, Direction::Send);
         polled
     }
@@ -187,7 +187,7 @@ impl EventLoop {
     /// See [`send`](Self::send).
     pub fn send_vectored(&mut self, stream: StreamId, outgoing: &mut Vec<SendBuf>) -> Poll<io::Result<()>> {
         let waker = event_waker(stream.event(EventKind::Send));
-        let polled = self.driver.poll_send_vectored(stream.key, outgoing, &waker);
+        let polled = self.driver.enter().poll_send_vectored(stream.key, outgoing, &waker);
         if matches!(polled, Poll::Ready(Ok(()))) {
             // The kernel has taken the buffers that the driver has left here.
             for buffer in outgoing.drain(..) {
@@ -218,7 +218,7 @@ impl EventLoop {
     /// See [`send`](Self::send).
     pub fn write(&mut self, stream: StreamId, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let waker = event_waker(stream.event(EventKind::Send));
-        let polled = self.driver.poll_write(stream.key, &[IoSlice::new(bytes)], &waker);
+        let polled = self.driver.enter().poll_write(stream.key, &[IoSlice::new(bytes)], &waker);
         self.clear_deadline_if(polled.is_ready(), stream, Direction::Send);
         polled
     }
@@ -247,7 +247,7 @@ impl EventLoop {
     /// See [`send`](Self::send).
     pub fn flush(&mut self, stream: StreamId) -> Poll<io::Result<()>> {
         let waker = event_waker(stream.event(EventKind::Send));
-        let polled = self.driver.poll_flush(stream.key, &waker);
+        let polled = self.driver.enter().poll_flush(stream.key, &waker);
         self.clear_deadline_if(polled.is_ready(), stream, Direction::Send);
         polled
     }
@@ -276,6 +276,6 @@ impl EventLoop {
     /// # Errors
     /// See [`send`](Self::send).
     pub fn shutdown_write(&mut self, stream: StreamId) -> io::Result<()> {
-        self.driver.shutdown_write(stream.key)
+        self.driver.enter().shutdown_write(stream.key)
     }
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::entered::EnterableDriver;
 use super::event::{Event, EventKind, Events, TimerId, check_token};
 use super::file_table::FileTable;
 use super::timers::{Timers, deadline_ns};
@@ -31,7 +32,7 @@ use crate::driver::{Driver, DriverInfo, DriverMetrics, Key, Wait, WakeQueue, col
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct EventLoop {
-    pub(super) driver: Driver,
+    pub(super) driver: EnterableDriver,
     wakes: WakeQueue,
     pub(super) timers: Timers,
     pub(super) udp_sockets: UdpSockets,
@@ -48,6 +49,7 @@ impl EventLoop {
         let udp_sockets = UdpSockets::default();
         let connecting = HashMap::new();
         let files = FileTable::new();
+        let driver = EnterableDriver::new(driver);
         Ok(Self { driver, wakes: event_queue(), timers, udp_sockets, files, waker, connecting })
     }
 
@@ -81,11 +83,11 @@ impl EventLoop {
     pub fn turn(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         events.data.clear();
         let wait = self.wait_time(timeout);
-        collect_events(&mut events.data, || self.driver.turn(wait, &mut self.wakes))?;
+        collect_events(&mut events.data, || self.driver.enter().turn(wait, &mut self.wakes))?;
         // All other wakers belong to listeners with an accept sink, which a loop does not have.
         self.wakes.call();
         if !self.timers.is_empty() {
-            self.timers.fire(&mut self.driver, events);
+            self.timers.fire(&mut self.driver.enter(), events);
         }
         match self.waker.take_notifications() {
             0 => {}
@@ -196,7 +198,7 @@ impl EventLoop {
     /// Returns an error if a wait fails or the kernel does not complete the operations. Their memory is then leaked.
     pub fn shutdown(mut self, drain: Duration) -> io::Result<()> {
         let mut events = Vec::new();
-        collect_events(&mut events, || self.driver.shut_down(drain, &mut self.wakes))
+        collect_events(&mut events, || self.driver.enter().shut_down(drain, &mut self.wakes))
     }
 
     // ---- Timers --------------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use anello::net::{TcpStream, UnixStream};
+use anello::event_loop::{EventLoop, Events};
+use anello::net::{SendBuf, TcpStream, UnixStream};
 use anello::time::sleep;
 use anello::{Runtime, spawn, yield_now};
 use bytes::Bytes;
@@ -451,17 +452,140 @@ fn exit_in_a_task(setup: &Setup) -> ! {
     unreachable!("the task exits");
 }
 
-#[test]
-fn runtime_in_thread_local_is_leaked_by_exit_in_task() {
+/// Runs a test of this program in a process of its own on every driver. The process must exit as `exit` does.
+#[track_caller]
+fn assert_exits(test: impl Send + Sync + 'static, exit: impl Fn(&Setup)) {
     if let Ok(name) = std::env::var(EXITS) {
-        exit_in_a_task(&setup_named(&name));
+        exit(&setup_named(&name));
+        unreachable!("the process has exited");
     }
-    on_every_driver_and_sim(|setup| {
-        let mut command = command_for(&runtime_in_thread_local_is_leaked_by_exit_in_task);
+    on_every_driver_and_sim(move |setup| {
+        let mut command = command_for(&test);
         // Leaks are expected here.
         command.env(EXITS, setup.name).env("ASAN_OPTIONS", "detect_leaks=0");
         let output = command.output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(EXIT_CODE), "{}: {stderr}", setup.name);
+    });
+}
+
+#[test]
+fn runtime_in_thread_local_is_leaked_by_exit_in_task() {
+    assert_exits(runtime_in_thread_local_is_leaked_by_exit_in_task, |setup| exit_in_a_task(setup));
+}
+
+/// Owner of sent bytes that ends the process in its destructor, or with `true` panics there.
+struct ExitsOnDrop(Box<[u8]>, bool);
+
+impl AsRef<[u8]> for ExitsOnDrop {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for ExitsOnDrop {
+    fn drop(&mut self) {
+        assert!(!self.1, "the panic hook exits");
+        std::process::exit(EXIT_CODE);
+    }
+}
+
+thread_local! {
+    static EVENT_LOOP: RefCell<Option<EventLoop>> = const { RefCell::new(None) };
+}
+
+/// Aborts a stream whose queue contains bytes of an owner that ends the process.
+fn exit_in_event_loop(setup: &Setup, panics: bool) {
+    if panics {
+        std::panic::set_hook(Box::new(|_| std::process::exit(EXIT_CODE)));
+    }
+    let options = setup.options.clone().max_send_queue_bytes(2 * LARGE);
+    let builder = EventLoop::builder().driver(setup.kind.clone()).options(options);
+    EVENT_LOOP.set(Some(builder.build().unwrap()));
+    EVENT_LOOP.with_borrow_mut(|event_loop| {
+        let event_loop = event_loop.as_mut().unwrap();
+        let (stream, _peer) = event_loops::pair(event_loop);
+        // Copies in buffers of the loop, which would be released a second time.
+        for _ in 0..LARGE >> 14 {
+            assert!(event_loop.write(stream, &[5; 1 << 14]).is_ready());
+        }
+        // Starts a send, so that the queue is dropped when it completes.
+        event_loop.turn(&mut Events::new(), Some(Duration::ZERO)).unwrap();
+        let owner = Bytes::from_owner(ExitsOnDrop(vec![7; 7000].into(), panics));
+        assert!(event_loop.send(stream, &mut Some(owner.into())).is_ready());
+        event_loop.abort(stream);
+        while event_loop.turn(&mut Events::new(), None).is_ok() {}
+    });
+}
+
+#[test]
+fn event_loop_in_thread_local_is_leaked_by_exit_in_destructor_of_sent_bytes() {
+    assert_exits(event_loop_in_thread_local_is_leaked_by_exit_in_destructor_of_sent_bytes, |setup| {
+        exit_in_event_loop(setup, false);
+    });
+}
+
+/// Outside of `block_on`, the driver is borrowed while the destructor runs.
+#[test]
+fn runtime_in_thread_local_is_leaked_by_exit_in_destructor_of_sent_bytes() {
+    assert_exits(runtime_in_thread_local_is_leaked_by_exit_in_destructor_of_sent_bytes, |setup| {
+        let (mut near, _far) = pair_of_stashed_runtime(setup);
+        let owner = Bytes::from_owner(ExitsOnDrop(vec![7; LARGE].into(), false));
+        assert!(poll_once(pin!(near.send(owner)), Waker::noop()).is_ready());
+        near.abort();
+        RUNTIME.with_borrow(|runtime| runtime.as_ref().unwrap().block_on(pending::<()>()));
+    });
+}
+
+#[test]
+fn event_loop_in_thread_local_is_leaked_by_panic_hook_that_exits() {
+    assert_exits(event_loop_in_thread_local_is_leaked_by_panic_hook_that_exits, |setup| {
+        exit_in_event_loop(setup, true);
+    });
+}
+
+/// Value of a `thread_local!` that uses event loops when the thread ends, perhaps after all other values have been dropped.
+#[derive(Default)]
+struct UsesEventLoops {
+    setup: Option<Setup>,
+    dropped: Option<EventLoop>,
+    used: Option<EventLoop>,
+}
+
+impl Drop for UsesEventLoops {
+    fn drop(&mut self) {
+        drop(self.dropped.take());
+        let mut event_loop = self.used.take().unwrap();
+        let (near, far) = event_loops::pair(&mut event_loop);
+        let mut message = SendBuf::spare_vec();
+        message.extend_from_slice(b"ciao");
+        assert!(event_loop.send(near, &mut Some(message.into())).is_ready());
+        let received = event_loops::wait(&mut event_loop, |event_loop| event_loop.recv(far)).unwrap();
+        assert_eq!(received.as_deref(), Some(&b"ciao"[..]), "{}", self.setup.as_ref().unwrap().name);
+        event_loop.shutdown(Duration::ZERO).unwrap();
+    }
+}
+
+thread_local! {
+    /// Used before and after the thread-local values of the library, because destructors have no fixed order.
+    static FIRST: RefCell<UsesEventLoops> = RefCell::default();
+    static LAST: RefCell<UsesEventLoops> = RefCell::default();
+}
+
+/// A panic in one of the destructors would abort the process.
+#[test]
+fn event_loops_in_thread_locals_work_until_the_end_of_the_thread() {
+    on_every_driver_and_sim(|setup| {
+        let setup = setup.clone();
+        let ended = thread::spawn(move || {
+            for uses in [&FIRST, &LAST] {
+                let (dropped, used) = (Some(event_loops::open(&setup)), Some(event_loops::open(&setup)));
+                uses.set(UsesEventLoops { setup: Some(setup.clone()), dropped, used });
+                let mut event_loop = event_loops::open(&setup);
+                event_loops::pair(&mut event_loop);
+                drop(SendBuf::from(SendBuf::spare_vec()));
+            }
+        });
+        ended.join().unwrap();
     });
 }

@@ -305,16 +305,19 @@ thread_local! {
 }
 
 fn append_date(headers: &mut HeaderMap, date: &HttpDate) {
-    DATE.with_borrow_mut(|cached| {
+    // The destructor of another thread-local value can run a server after the date has been freed. The field is optional.
+    let appended = DATE.try_with(|cached| {
+        let mut cached = cached.borrow_mut();
         if !cached.as_ref().is_some_and(|(known, _)| known == date) {
             // A date is a valid value.
             let value = HeaderValue::from_bytes(date.as_bytes()).ok();
             *cached = value.map(|value| (*date, value));
         }
-        if let Some((_, value)) = cached {
+        if let Some((_, value)) = &*cached {
             headers.insert(header::DATE, value.clone());
         }
     });
+    appended.ok();
 }
 
 /// The fields of the last response of this thread. Handlers often send the same fields repeatedly. They are then parsed
@@ -341,7 +344,8 @@ fn append_fields(headers: &mut HeaderMap, block: &FieldBlock) {
     if bytes.len() > MAX_KEPT_FIELDS_BYTES {
         return append_parsed_fields(headers, block);
     }
-    LAST_FIELDS.with_borrow_mut(|last| {
+    let appended = LAST_FIELDS.try_with(|last| {
+        let last = &mut *last.borrow_mut();
         if last.block != bytes {
             last.block.clear();
             last.block.extend_from_slice(bytes);
@@ -355,6 +359,9 @@ fn append_fields(headers: &mut HeaderMap, block: &FieldBlock) {
             headers.append(name, value.clone());
         }
     });
+    if appended.is_err() {
+        append_parsed_fields(headers, block);
+    }
 }
 
 fn append_parsed_fields(headers: &mut HeaderMap, block: &FieldBlock) {

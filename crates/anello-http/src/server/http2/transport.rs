@@ -122,7 +122,9 @@ impl<W: PollSender> Output<W> {
         if self.bytes.capacity() > 0 {
             self.written = 0;
             self.bytes.clear();
-            SPARE_BUFFER.set(std::mem::take(&mut self.bytes));
+            let bytes = std::mem::take(&mut self.bytes);
+            // The destructor of another thread-local value can run a server after the buffer has been freed.
+            SPARE_BUFFER.try_with(|spare| spare.set(bytes)).ok();
         }
         Poll::Ready(Ok(()))
     }
@@ -136,7 +138,7 @@ impl<W: PollSender> Output<W> {
             self.is_full = false;
         }
         if self.bytes.capacity() == 0 {
-            self.bytes = SPARE_BUFFER.take();
+            self.bytes = SPARE_BUFFER.try_with(Cell::take).unwrap_or_default();
         }
         Poll::Ready(Ok(()))
     }

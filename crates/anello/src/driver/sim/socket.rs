@@ -65,13 +65,14 @@ pub(super) struct SimDetached {
 impl SimDetached {
     pub fn new(socket: SimSocket) -> Self {
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        DETACHED.with_borrow_mut(|sockets| sockets.insert(number, socket));
+        // In a destructor at the end of the thread, the table may not exist any more. The socket is then closed.
+        DETACHED.try_with(|sockets| sockets.borrow_mut().insert(number, socket)).ok();
         Self { number }
     }
 
     pub fn socket(&self) -> io::Result<SimSocket> {
-        let socket = DETACHED.with_borrow(|sockets| sockets.get(&self.number).cloned());
-        socket.ok_or_else(|| {
+        let socket = DETACHED.try_with(|sockets| sockets.borrow().get(&self.number).cloned());
+        socket.ok().flatten().ok_or_else(|| {
             let text =
                 "cannot use a simulated socket on another thread (use it on the thread of the simulation)";
             io::Error::new(io::ErrorKind::Unsupported, text)

@@ -82,10 +82,13 @@ impl SendBuf {
     /// ```
     #[inline]
     pub fn spare_vec() -> Vec<u8> {
-        SPARE_VECTORS.with_borrow_mut(|spare| {
+        let spare = SPARE_VECTORS.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
             spare.taken = MAX_SPARE_VECTORS.min(spare.taken + 1);
-            spare.free.pop().unwrap_or_default()
-        })
+            spare.free.pop()
+        });
+        // The destructor of another thread-local value can send messages after the vectors have been freed.
+        spare.ok().flatten().unwrap_or_default()
     }
 
     #[inline]
@@ -408,7 +411,7 @@ impl SendQueue {
     }
 
     pub fn clear(&mut self) {
-        *self = Self::default();
+        drop(std::mem::take(self));
     }
 
     /// Checks the number of bytes and the order of the buffers.

@@ -2,15 +2,16 @@
 //! turn. Such wakers need no memory, so storing one costs nothing.
 
 use std::cell::RefCell;
-use std::mem::{ManuallyDrop, replace, take};
+use std::mem::{ManuallyDrop, take};
 use std::ptr;
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::queue::WakeQueue;
 
 thread_local! {
-    /// Events of the turn that is running on this thread.
-    static EVENTS: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    /// Events of the turn that is running on this thread, or `None` outside of a turn. Without a destructor, it exists until
+    /// the end of the thread, so that event loops in other thread-local values can be dropped, and run before that.
+    static EVENTS: ManuallyDrop<RefCell<Option<Vec<usize>>>> = const { ManuallyDrop::new(RefCell::new(None)) };
 }
 
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, add_event, add_event, ignore);
@@ -20,8 +21,7 @@ fn clone(event: *const ()) -> RawWaker {
 }
 
 fn add_event(event: *const ()) {
-    // The list no longer exists while the thread's other thread-local values are being dropped. No event loop runs then.
-    EVENTS.try_with(|events| events.borrow_mut().push(event.addr())).ok();
+    EVENTS.with(|events| events.borrow_mut().as_mut().map(|events| events.push(event.addr())));
 }
 
 fn ignore(_event: *const ()) {}
@@ -37,16 +37,18 @@ pub(crate) fn event_waker(event: usize) -> ManuallyDrop<Waker> {
 
 /// Returns a queue that calls the wakers of events while the driver is borrowed.
 pub(crate) fn event_queue() -> WakeQueue {
-    WakeQueue::new(&VTABLE, || EVENTS.try_with(|events| !events.borrow().is_empty()).unwrap_or(false))
+    WakeQueue::new(&VTABLE, || {
+        EVENTS.with(|events| events.borrow().as_ref().is_some_and(|events| !events.is_empty()))
+    })
 }
 
 /// Runs `turn` and adds the events for which it calls wakers to `events`.
 #[inline]
 pub(crate) fn collect_events<T>(events: &mut Vec<usize>, turn: impl FnOnce() -> T) -> T {
     // The destructor of a sent buffer can run a turn of another event loop.
-    let outer = EVENTS.with(|list| replace(&mut *list.borrow_mut(), take(events)));
+    let outer = EVENTS.with(|list| list.replace(Some(take(events))));
     let output = turn();
-    *events = EVENTS.with(|list| replace(&mut *list.borrow_mut(), outer));
+    *events = EVENTS.with(|list| list.replace(outer)).unwrap_or_default();
     output
 }
 

@@ -1,7 +1,7 @@
 //! Tests of the sockets of an event loop: errors, Unix sockets, socket options, peeking and vectored sends.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::task::Poll;
@@ -11,20 +11,8 @@ use anello::event_loop::{Direction, EventKind, EventLoop, Events, SendBuf, Strea
 use anello::net::raw_os_error;
 use socket2::SockRef;
 
-use crate::common::event_loops::{open, wait};
+use crate::common::event_loops::{ANY_PORT, open, pair, wait};
 use crate::common::{on_every_driver, on_every_driver_and_sim, pattern, simulated_drivers};
-
-const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-
-fn pair(event_loop: &mut EventLoop) -> (StreamId, StreamId) {
-    let listener = event_loop.listen(ANY_PORT, 0).unwrap();
-    let address = event_loop.local_addr(listener).unwrap();
-    let client = event_loop.connect(address, 1).unwrap();
-    let server = wait(event_loop, |event_loop| event_loop.accept(listener, 2)).unwrap();
-    wait(event_loop, |event_loop| event_loop.poll_connect(client)).unwrap();
-    event_loop.close_listener(listener);
-    (client, server)
-}
 
 fn receive(event_loop: &mut EventLoop, stream: StreamId, length: usize) -> Vec<u8> {
     let mut received = Vec::new();
