@@ -288,7 +288,8 @@ struct DelayedWork(Mutex<Option<Work>>);
 impl Wake for DelayedWork {
     fn wake(self: Arc<Self>) {
         let work = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(work) = work {
+        let is_dropped = with_current(Shared::is_closed).unwrap_or(true);
+        if let Some(work) = work.filter(|_| !is_dropped) {
             work();
         }
     }

@@ -20,7 +20,7 @@ use super::wait_queue::WaitQueue;
 use super::wheel::{TimerKey, Wheel};
 use crate::driver::{
     Clock, Driver, Key, Lingering, Notifier, Packed, PollIo, Table, Wait, WakeQueue, catch_and_log_panic,
-    log_event,
+    log_event, wake_all,
 };
 
 /// Number of polls after which the driver gets a turn, even if tasks are ready. The current batch is finished first,
@@ -441,6 +441,18 @@ impl Shared {
 
     pub fn now_ns(&self) -> u64 {
         self.time.clock.now_ns()
+    }
+
+    /// Returns whether the runtime has been dropped.
+    pub fn is_closed(&self) -> bool {
+        self.lifecycle.is_closed.get()
+    }
+
+    /// Removes all timers and wakes the tasks that wait for them, which belong to other runtimes.
+    pub(super) fn cancel_timers(&self) {
+        let mut wakers = Vec::new();
+        self.time.wheel.borrow_mut().expire(u64::MAX, &mut wakers);
+        wake_all(wakers);
     }
 
     /// Sets the waker of a timer. Returns `false` if the timer is no longer in the wheel.

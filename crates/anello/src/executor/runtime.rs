@@ -36,8 +36,9 @@ use crate::driver::{DriverInfo, DriverMetrics, Wait, WakeQueue, catch_and_log_pa
 /// 5. if it is the last runtime of the process, waits until the accepted writes to files
 ///    ([`File::write`](crate::fs::File::write)) and to the standard output and error have been performed.
 ///
-/// Tasks of other runtimes that wait for its sockets and signals are woken and get an error. A runtime in a `thread_local!`
-/// is leaked instead if one of its tasks calls `process::exit`.
+/// Tasks of other runtimes that wait for its sockets and signals are woken and get an error. Those that wait for its
+/// timers panic, because a timer cannot return an error. A runtime in a `thread_local!` is leaked instead if one of its
+/// tasks calls `process::exit`.
 ///
 /// ```
 /// let runtime = anello::Runtime::builder().build()?;

@@ -170,6 +170,7 @@ impl Shared {
         }
         self.tasks.ready.borrow_mut().clear();
         self.lifecycle.is_closed.set(true);
+        self.cancel_timers();
     }
 }
 

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::driver::with_text;
-use crate::time::sleep;
+use crate::time::pause;
 
 /// Delay before the next attempt starts if the previous one is still pending (RFC 8305, section 8).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -30,7 +30,7 @@ pub(super) async fn connect_to_first<T, F: Future<Output = io::Result<T>>>(
             None if running.is_empty() => return Err(all_failed(failed)),
             None => {}
         }
-        let mut delay = (waiting.len() > 0).then(|| sleep(ATTEMPT_DELAY));
+        let mut delay = (waiting.len() > 0).then(|| pause(ATTEMPT_DELAY));
         // `None` if the next attempt should start.
         let ended = poll_fn(|context| {
             for index in 0..running.len() {

@@ -19,7 +19,7 @@ use crate::driver::{
     AcceptSink, Accepted, DetachedSocket, Driver, End, Key, PollIo, Target, check_socket, log_event,
 };
 use crate::executor::{ExhaustionLog, Shared, WaitQueue, current};
-use crate::time::{Sleep, sleep};
+use crate::time::{Pause, pause};
 
 /// Number of connections that the kernel queues until they are accepted.
 pub(crate) const BACKLOG: u32 = 4096;
@@ -52,7 +52,7 @@ pub(crate) const EXHAUSTED_RETRY_DELAY: Duration = Duration::from_millis(100);
 pub struct StreamListener<F> {
     listener: Listener,
     /// Set while `poll_accept` pauses because no descriptors are available.
-    pause: Option<Sleep>,
+    pause: Option<Pause>,
     family: PhantomData<fn() -> F>,
 }
 
@@ -112,7 +112,7 @@ impl<F: StreamFamily> StreamListener<F> {
             match ready!(self.listener.poll_accept(context)) {
                 Err(error) if is_exhausted(&error) => {
                     warn_exhausted(&self.listener.shared, &error, self.listener.refuse());
-                    self.pause = Some(sleep(EXHAUSTED_RETRY_DELAY));
+                    self.pause = Some(pause(EXHAUSTED_RETRY_DELAY));
                 }
                 accepted => return Poll::Ready(accepted.map(StreamSocket::new)),
             }
@@ -270,7 +270,7 @@ impl Listener {
             match poll_fn(|context| ticket.poll(context, |context| self.poll_accept(context))).await {
                 Err(error) if is_exhausted(&error) => {
                     warn_exhausted(&self.shared, &error, self.refuse());
-                    sleep(EXHAUSTED_RETRY_DELAY).await;
+                    pause(EXHAUSTED_RETRY_DELAY).await;
                 }
                 accepted => return accepted,
             }

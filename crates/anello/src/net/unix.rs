@@ -18,7 +18,7 @@ use super::stream_socket::StreamSocket;
 pub(super) use crate::driver::unix_name as name;
 use crate::driver::{Driver, PeerCredentials, log_event, with_context, with_text};
 use crate::executor::current;
-use crate::time::sleep;
+use crate::time::pause;
 
 /// Bounds for the delay before another attempt to connect to a listener with a full backlog.
 pub(super) const MIN_RETRY_DELAY: Duration = Duration::from_millis(1);
@@ -113,7 +113,7 @@ impl StreamSocket<Unix> {
                     return Ok(stream);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    sleep(delay).await;
+                    pause(delay).await;
                     delay = (delay * 2).min(MAX_RETRY_DELAY);
                 }
                 Err(error) => {

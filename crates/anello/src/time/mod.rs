@@ -43,6 +43,7 @@ use crate::executor::{current, with_current};
 pub use error::Elapsed;
 pub use instant::Instant;
 pub use interval::{Interval, MissedTickBehavior, interval, interval_at};
+pub(crate) use sleep::{Pause, pause};
 pub use sleep::{Sleep, sleep, sleep_until};
 
 /// Returns the current time on the runtime's clock, which all timers use, as a duration since the clock's start.

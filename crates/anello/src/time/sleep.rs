@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use super::instant::Instant;
@@ -54,6 +54,10 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 ///
 /// Unlike tokio's type, it is `Unpin`: a loop with a `select!` can poll `&mut sleep` without pinning it. It belongs to
 /// the runtime on which it was created.
+///
+/// # Panics
+/// Polling a sleep panics if its runtime has been dropped before the deadline. A task of another runtime that is waiting
+/// for it then is woken.
 ///
 /// ```
 /// # anello::example! {
@@ -168,18 +172,8 @@ impl Sleep {
         self.shared.now_ns()
     }
 
-    fn cancel(&mut self) {
-        let timer = std::mem::replace(&mut self.timer, NO_TIMER);
-        if timer != NO_TIMER {
-            self.shared.cancel_timer(timer);
-        }
-    }
-}
-
-impl Future for Sleep {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+    /// Completes at the deadline, or early if the runtime has been dropped.
+    fn poll_until_closed(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.timer != NO_TIMER {
             // Timers never fire early, so the clock need not be read.
             if self.shared.wait_on(self.timer, context.waker()) {
@@ -188,7 +182,7 @@ impl Future for Sleep {
             self.timer = NO_TIMER;
             return Poll::Ready(());
         }
-        if self.shared.now_ns() >= self.deadline_ns {
+        if self.shared.now_ns() >= self.deadline_ns || self.shared.is_closed() {
             // Consumes budget like a socket operation: a task that is late for every tick of an interval must not starve
             // the others. Yields at most once, because other futures of the task can exhaust the budget in every poll.
             if !self.shared.has_budget_or_yield(context) {
@@ -201,6 +195,43 @@ impl Future for Sleep {
         let timer = self.shared.time.wheel.borrow_mut().insert(self.deadline_ns, context.waker().clone());
         self.timer = timer;
         Poll::Pending
+    }
+
+    fn cancel(&mut self) {
+        let timer = std::mem::replace(&mut self.timer, NO_TIMER);
+        if timer != NO_TIMER {
+            self.shared.cancel_timer(timer);
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        ready!(self.poll_until_closed(context));
+        assert!(
+            !self.shared.is_closed() || self.is_elapsed(),
+            "the runtime of a timer was dropped before its deadline (create timers on the runtime that awaits them)"
+        );
+        Poll::Ready(())
+    }
+}
+
+/// A wait of an operation that fails if the runtime is dropped. It then completes early.
+#[derive(Debug)]
+pub(crate) struct Pause(Sleep);
+
+pub(crate) fn pause(duration: Duration) -> Pause {
+    Pause(sleep(duration))
+}
+
+impl Future for Pause {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.0.poll_until_closed(context)
     }
 }
 

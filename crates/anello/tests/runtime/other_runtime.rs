@@ -1,10 +1,11 @@
 //! Tasks that wait for objects of another runtime on the same thread, which is dropped in the meantime.
 
 use std::io::{self, ErrorKind};
+use std::time::Duration;
 
 use anello::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};
 use anello::signal::{SignalKind, signal};
-use anello::{JoinHandle, spawn, yield_now};
+use anello::{JoinHandle, spawn, time, yield_now};
 
 use crate::common::*;
 
@@ -76,6 +77,40 @@ fn task_that_waits_for_a_signal_of_a_dropped_runtime_ends() {
             }
             drop(inner);
             assert_eq!(task.await.unwrap(), None);
+        });
+    });
+}
+
+/// A timer cannot return an error, so the task panics.
+#[test]
+fn tasks_that_wait_for_timers_of_a_dropped_runtime_panic() {
+    on_every_driver_and_sim(|setup| {
+        let (outer, inner) = (setup.runtime(), setup.runtime());
+        let hour = Duration::from_secs(3600);
+        let (sleep, timeout, mut interval, unpolled, elapsed) = inner.block_on(async {
+            let mut interval = time::interval(hour);
+            interval.tick().await;
+            let (sleep, timeout) = (time::sleep(hour), time::timeout(hour, std::future::pending::<()>()));
+            (sleep, timeout, interval, time::sleep(hour), time::sleep(Duration::ZERO))
+        });
+        outer.block_on(async {
+            let tasks = [
+                spawn(sleep),
+                spawn(async { timeout.await.unwrap_or_default() }),
+                spawn(async move {
+                    interval.tick().await;
+                }),
+            ];
+            for _ in 0..10 {
+                yield_now().await;
+            }
+            assert!(tasks.iter().all(|task| !task.is_finished()));
+            drop(inner);
+            for task in tasks {
+                assert!(task.await.unwrap_err().is_panic());
+            }
+            assert!(spawn(unpolled).await.unwrap_err().is_panic());
+            elapsed.await;
         });
     });
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use super::{UnixDatagram, UnixDatagramInfo};
 use crate::driver::{Direction, PollIo, ReceivedMessage, unix_datagrams, with_context};
 use crate::net::unix::{MAX_RETRY_DELAY, MIN_RETRY_DELAY, name, path_address};
-use crate::time::sleep;
+use crate::time::pause;
 
 impl UnixDatagram {
     // ---- Receiving -----------------------------------------------------------------------------------------------
@@ -381,7 +381,7 @@ impl UnixDatagram {
             let sent = send();
             self.registration.charge_bytes(*sent.as_ref().unwrap_or(&0));
             match sent {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(delay).await,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => pause(delay).await,
                 sent => return sent.map_err(|error| send_error(address, error)),
             }
             delay = (delay * 2).min(MAX_RETRY_DELAY);

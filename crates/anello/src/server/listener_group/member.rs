@@ -19,7 +19,7 @@ use crate::net::{
     BACKLOG, ByteStream, Connection, EXHAUSTED_RETRY_DELAY, Listener, StreamFamily, StreamListener,
     StreamSocket, is_exhausted, warn_exhausted,
 };
-use crate::time::sleep;
+use crate::time::pause;
 
 /// Listener type of a group: [`TcpListener`](crate::net::TcpListener) or [`UnixListener`](crate::net::UnixListener).
 /// This trait is sealed.
@@ -175,7 +175,7 @@ impl<L: GroupListener> GroupMember<L> {
                     AcceptStep::Failed(error) => return Err(error),
                     AcceptStep::Exhausted(error, rejected) => {
                         warn_exhausted(&self.shared, &error, rejected);
-                        sleep(EXHAUSTED_RETRY_DELAY).await;
+                        pause(EXHAUSTED_RETRY_DELAY).await;
                         None
                     }
                 };

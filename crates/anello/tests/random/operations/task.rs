@@ -21,18 +21,29 @@ anello::task_local! {
     static VALUE: u32;
 }
 
+/// Awaits a future that panics if its runtime has been dropped.
+async fn or_dropped<T>(future: impl Future<Output = T>) {
+    let mut future = pin!(future);
+    let mut poll = |context: &mut Context<'_>| future.as_mut().poll(context).map(drop);
+    poll_fn(|context| catch_unwind(AssertUnwindSafe(|| poll(context))).unwrap_or(Poll::Ready(()))).await;
+}
+
 pub fn kinds() -> Vec<Kind> {
     vec![
-        kind("time::sleep", Everywhere, || alone(async || time::sleep(DELAY).await)),
-        kind("time::sleep_until", Memory, || alone(async || time::sleep_until(Instant::now() + DELAY).await)),
+        kind("time::sleep", Everywhere, || alone(async || or_dropped(time::sleep(DELAY)).await)),
+        kind("time::sleep_until", Memory, || {
+            alone(async || or_dropped(time::sleep_until(Instant::now() + DELAY)).await)
+        }),
         kind("time::timeout", Everywhere, || {
-            alone(async || time::timeout(DELAY, std::future::pending::<()>()).await)
+            alone(async || or_dropped(time::timeout(DELAY, std::future::pending::<()>())).await)
         }),
         kind("time::timeout_at", Memory, || {
-            alone(async || time::timeout_at(Instant::now() + DELAY, std::future::pending::<()>()).await)
+            alone(async || {
+                or_dropped(time::timeout_at(Instant::now() + DELAY, std::future::pending::<()>())).await
+            })
         }),
         kind("Interval::tick", Everywhere, || {
-            unchecked((time::interval(DELAY), ()), async |it| it.tick().await, |()| {})
+            unchecked((time::interval(DELAY), ()), async |it| or_dropped(it.tick()).await, |()| {})
         }),
         kind("yield_now", Memory, || alone(async || yield_now().await)),
         kind("consume_budget", Memory, || {
@@ -59,13 +70,7 @@ pub fn kinds() -> Vec<Kind> {
         set("JoinSet::join_next_with_id", async |it| it.join_next_with_id().await),
         set("JoinSet::shutdown", async |it| it.shutdown().await),
         kind("JoinSet::join_all", Everywhere, || {
-            alone(async || {
-                let mut joined = pin!(JoinSet::from_iter([yield_now(), yield_now()]).join_all());
-                // Panics if the runtime has been dropped.
-                let mut poll = |context: &mut Context<'_>| joined.as_mut().poll(context).map(drop);
-                poll_fn(|context| catch_unwind(AssertUnwindSafe(|| poll(context))).unwrap_or(Poll::Ready(())))
-                    .await
-            })
+            alone(async || or_dropped(JoinSet::from_iter([yield_now(), yield_now()]).join_all()).await)
         }),
         kind("Handle::spawn", Everywhere, || of_handle(async |it| it.spawn(async {}).await)),
         kind("Handle::spawn_with", Memory, || of_handle(async |it| it.spawn_with(yield_now).await)),
