@@ -1,8 +1,11 @@
 //! The state machine of a driver, on one of the kernels.
 
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
 use std::task::Waker;
 
 use crate::driver::epoll::Epoll;
+use crate::driver::errors::owner_process::OwnerProcess;
 use crate::driver::memory::buffer::Chunk;
 use crate::driver::memory::key::Key;
 use crate::driver::proactor::Proactor;
@@ -28,6 +31,50 @@ pub(super) enum Backend {
     Epoll(Box<Reactor<Epoll>>),
     SimCompletion(SimCompletionMachine),
     SimReadiness(SimReadinessMachine),
+}
+
+/// The state machine of a driver, and the process that may use it.
+///
+/// # Panics
+/// Panics if it is used in a forked child process.
+#[derive(Debug)]
+pub(super) struct OwnedBackend {
+    /// Dropped only if the kernel no longer uses its memory; see the `Drop` implementation of the driver.
+    backend: ManuallyDrop<Backend>,
+    pub owner: OwnerProcess,
+}
+
+impl OwnedBackend {
+    pub fn new(backend: Backend) -> Self {
+        Self { backend: ManuallyDrop::new(backend), owner: OwnerProcess::current() }
+    }
+
+    /// Drops the state machine.
+    ///
+    /// # Safety
+    /// The kernel no longer uses its memory, and nothing accesses it after this.
+    pub unsafe fn drop(&mut self) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { ManuallyDrop::drop(&mut self.backend) }
+    }
+}
+
+impl Deref for OwnedBackend {
+    type Target = Backend;
+
+    #[inline(always)]
+    fn deref(&self) -> &Backend {
+        self.owner.check();
+        &self.backend
+    }
+}
+
+impl DerefMut for OwnedBackend {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Backend {
+        self.owner.check();
+        &mut self.backend
+    }
 }
 
 /// Makes a call on the active state machine that depends on the model of its kernel.

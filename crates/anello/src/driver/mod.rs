@@ -52,12 +52,11 @@ mod wake;
 
 use std::collections::HashMap;
 use std::io;
-use std::mem::ManuallyDrop;
 #[cfg(feature = "sim")]
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::backend::{Backend, dispatch, dispatch_by_model};
+use self::backend::{Backend, OwnedBackend, dispatch, dispatch_by_model};
 pub use self::counters::{DriverMetrics, MetricEntry};
 pub use self::datagram::info::{DatagramInfo, Ecn, OutgoingDatagram};
 pub(crate) use self::datagram::messages::MAX_BATCH_DATAGRAMS;
@@ -71,6 +70,7 @@ pub use self::errors::context::raw_os_error;
 pub(crate) use self::errors::context::{unexpected_eof, with_context, with_text};
 #[cfg(debug_assertions)]
 pub(crate) use self::errors::impossible::is_check_due;
+pub(crate) use self::errors::owner_process::{OwnerProcess, PerProcess};
 #[cfg(feature = "sim")]
 pub use self::file::disk::CrashLoss;
 pub(crate) use self::file::disk::{Disk, NameChange};
@@ -116,6 +116,7 @@ use self::wait::spin::Spin;
 pub(crate) use self::wake::event_waker::{collect_events, event_queue, event_waker};
 pub(crate) use self::wake::notifier::Notifier;
 pub(crate) use self::wake::queue::{PollIo, WakeQueue, wake_all};
+pub(crate) use self::wake::signal_count::count_signal;
 pub(crate) use self::wake::waker_set::{Place, WakerSet};
 #[cfg(feature = "sim")]
 pub(crate) use self::wake::woken_hosts::{HostId, WokenHosts};
@@ -125,8 +126,7 @@ const SHUT_DOWN_STEP_NS: u64 = 10_000_000;
 
 #[derive(Debug)]
 pub(crate) struct Driver {
-    /// Dropped only if the kernel no longer uses its memory; see the `Drop` implementation.
-    backend: ManuallyDrop<Backend>,
+    backend: OwnedBackend,
     spin: Spin,
     /// Minimum time without progress after which a released stream is aborted.
     linger: Duration,
@@ -169,7 +169,7 @@ impl Driver {
             Backend::SimReadiness(_) => ("sim", "readiness".to_owned()),
         };
         let description = DriverInfo { name, features, fallback_reason };
-        let backend = ManuallyDrop::new(backend);
+        let backend = OwnedBackend::new(backend);
         let spin = Spin::new(options.spin);
         let linger = options.testing.linger;
         Self {
@@ -186,6 +186,11 @@ impl Driver {
     /// Returns `true` if the clock and the network are simulated. A simulated driver does not react to other threads.
     pub fn is_simulated(&self) -> bool {
         matches!(*self.backend, Backend::SimCompletion(_) | Backend::SimReadiness(_))
+    }
+
+    /// Returns `true` in a forked child process. Other methods panic there, apart from those that release something.
+    pub fn is_foreign(&self) -> bool {
+        !self.backend.owner.is_current()
     }
 
     /// Returns a notifier. Until the driver is closed, other threads can use it to interrupt the driver's wait.
@@ -323,6 +328,9 @@ impl Driver {
 /// once it has posted the terminal completions.
 impl Drop for Driver {
     fn drop(&mut self) {
+        if self.is_foreign() {
+            return;
+        }
         if self.is_entered {
             return log_event!(ERROR, "event loop dropped during one of its calls; leaking its driver");
         }
@@ -348,7 +356,7 @@ impl Drop for Driver {
             // Invariant 15: otherwise, the memory is leaked.
             // SAFETY: nothing accesses the field after this. The kernel no longer uses the state machine's memory:
             // every operation that uses it belongs to an entry in its tables, and the tables are empty.
-            unsafe { ManuallyDrop::drop(&mut self.backend) }
+            unsafe { self.backend.drop() }
         } else {
             log_event!(ERROR, "operations still in flight at shutdown; leaking the driver's memory");
         }

@@ -14,7 +14,7 @@ use super::affinity::{pinned_core, unpin_thread};
 use super::context::{Shared, flush_wakes_before_blocking, with_current};
 use super::join::{Join, JoinHandle};
 use super::origin::{Origin, OriginGuard};
-use crate::driver::{Disk, catch_and_log_panic, log_event};
+use crate::driver::{Disk, PerProcess, catch_and_log_panic, log_event};
 
 /// Maximum number of threads per process that run [`spawn_blocking`] work.
 ///
@@ -57,8 +57,8 @@ struct State {
     lacks_threads: bool,
 }
 
-static WORK: Pool = Pool::new("anello-blocking", MAX_BLOCKING_THREADS);
-pub(super) static FILES: Pool = Pool::new("anello-files", MAX_FILE_THREADS);
+static WORK: PerProcess<Pool> = PerProcess::new(|| Pool::new("anello-blocking", MAX_BLOCKING_THREADS));
+pub(super) static FILES: PerProcess<Pool> = PerProcess::new(|| Pool::new("anello-files", MAX_FILE_THREADS));
 
 impl Pool {
     const fn new(thread_name: &'static str, max_threads: usize) -> Self {
@@ -206,7 +206,7 @@ pub(super) fn spawn_for<T: Send + 'static>(
         let _origin = OriginGuard::new(origin);
         span.in_scope(work)
     };
-    spawn_with(|work| WORK.add(work), work, is_awaited)
+    spawn_with(|work| WORK.get().add(work), work, is_awaited)
 }
 
 pub(super) fn is_simulated() -> bool {
@@ -235,7 +235,7 @@ pub(super) fn is_simulated() -> bool {
 pub fn spawn_file_operation<T: Send + 'static>(
     operation: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
-    spawn_with_disk(|work| FILES.add(work), operation)
+    spawn_with_disk(|work| FILES.get().add(work), operation)
 }
 
 /// Like [`spawn_file_operation`], but never rejects the operation. The caller limits the number of operations.
@@ -243,7 +243,7 @@ pub(crate) fn spawn_limited_file_operation<T: Send + 'static>(
     operation: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
     let add = |work| {
-        FILES.add_continuation(work);
+        FILES.get().add_continuation(work);
         true
     };
     spawn_with_disk(add, operation)

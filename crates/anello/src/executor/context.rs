@@ -391,7 +391,7 @@ impl Shared {
         for _ in 0..MAX_FLUSH_TURNS {
             // The driver is borrowed either by a turn or by an operation that is followed by a turn.
             let Ok(mut driver) = self.driver.try_borrow_mut() else { return };
-            if !driver.needs_turn() {
+            if driver.is_foreign() || !driver.needs_turn() {
                 return;
             }
             let turned = driver.turn(Wait::None, &mut wakes);

@@ -60,7 +60,7 @@ impl FileQueue {
 
     fn start(self: &Arc<Self>) {
         let queue = Arc::clone(self);
-        FILES.add_continuation(Box::new(move || queue.run()));
+        FILES.get().add_continuation(Box::new(move || queue.run()));
     }
 
     fn run(self: &Arc<Self>) {

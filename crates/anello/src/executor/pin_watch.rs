@@ -16,7 +16,7 @@ use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 use super::affinity::only;
 use super::handle::Handle;
-use crate::driver::log_event;
+use crate::driver::{OwnerProcess, log_event};
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -34,6 +34,7 @@ pub(super) struct PinWatch {
     /// `None` after the drop has started.
     stop: Option<mpsc::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
+    process: OwnerProcess,
 }
 
 impl PinWatch {
@@ -51,13 +52,17 @@ impl PinWatch {
         if let Err(error) = &thread {
             log_event!(WARN, %error, "cannot watch the CPU affinity of the workers");
         }
-        Some(Self { stop: Some(stop), thread: Some(thread.ok()?) })
+        Some(Self { stop: Some(stop), thread: Some(thread.ok()?), process: OwnerProcess::current() })
     }
 }
 
 impl Drop for PinWatch {
     fn drop(&mut self) {
         drop(self.stop.take());
+        if !self.process.is_current() {
+            // A forked child process has no such thread.
+            return std::mem::forget(self.thread.take());
+        }
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             log_event!(ERROR, "the thread that watches the CPU affinity of the workers panicked");
         }

@@ -38,7 +38,8 @@ use crate::driver::{DriverInfo, DriverMetrics, Wait, WakeQueue, catch_and_log_pa
 ///
 /// Tasks of other runtimes that wait for its sockets and signals are woken and get an error. Those that wait for its
 /// timers panic, because a timer cannot return an error. A runtime in a `thread_local!` is leaked instead if one of its
-/// tasks calls `process::exit`.
+/// tasks calls `process::exit`. A child process of `fork(2)` may drop the runtime of its parent, which has no effect, and
+/// panics if it uses it.
 ///
 /// ```
 /// let runtime = anello::Runtime::builder().build()?;
@@ -475,6 +476,10 @@ fn time_to_wait(shared: &Shared) -> Wait {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
+        if self.shared.driver.try_borrow().is_ok_and(|driver| driver.is_foreign()) {
+            // The parent process still uses the sockets.
+            return std::mem::forget(Rc::clone(&self.shared));
+        }
         if self.shared.lifecycle.is_entered.get() {
             // A task has called `process::exit`, and the C library is running the destructor of a `thread_local!` that
             // contains this runtime. Outer stack frames still use the runtime and the future being polled.

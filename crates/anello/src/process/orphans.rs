@@ -6,12 +6,13 @@
 use std::future::poll_fn;
 use std::process::Child;
 use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::running::Process;
+use crate::driver::PerProcess;
 
 /// Children without a runtime. Bounded by the number of processes that the kernel permits.
-static ORPHANS: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+static ORPHANS: PerProcess<Mutex<Vec<Child>>> = PerProcess::new(Mutex::default);
 
 /// Process that enters the list if its task is dropped.
 struct Orphan(Option<Process>);
@@ -46,12 +47,15 @@ impl Drop for Orphan {
 
 /// Adds a process to the list.
 pub(super) fn add(child: Child) {
-    ORPHANS.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+    orphans().push(child);
     reap();
 }
 
 /// Reaps the processes in the list that have exited.
 pub(super) fn reap() {
-    let mut orphans = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
-    orphans.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+    orphans().retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+}
+
+fn orphans() -> MutexGuard<'static, Vec<Child>> {
+    ORPHANS.get().lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -24,9 +24,11 @@
 //!   dropped, it is restored: SIGTERM then terminates the process. If the signal was ignored or had another handler
 //!   when it was first caught, that disposition takes effect again. SIGIO, real-time signals, and others without a name
 //!   in `signal-hook` are ignored from then on. tokio never restores the default action.
-//! - The signal handler, installed by the `signal-hook` crate, writes a byte to a socket pair. The other end of the
-//!   pair is a stream on the runtime, so a signal wakes the driver just as received data does. Each listener uses two
-//!   descriptors per signal.
+//! - The signal handler, installed by the `signal-hook` crate, counts the signal and writes a byte to a socket pair. The
+//!   other end of the pair is a stream on the runtime, so a signal wakes the driver just as received data does. Each
+//!   listener uses two descriptors per signal.
+//! - A child process of `fork(2)` inherits the handler until it calls `execve(2)`. The listeners of the parent do not
+//!   return the child's signals.
 //! - On a [simulated host](crate::sim), a test sends signals with
 //!   [`Control::signal`](crate::sim::Control::signal), and those of the process are not caught.
 
@@ -38,14 +40,14 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use signal_hook::{SigId, low_level};
 
 pub use self::kind::SignalKind;
-use crate::driver::SimSignal;
+use crate::driver::{SimSignal, count_signal};
 use crate::executor::current;
 use crate::net::UnixStream;
 
@@ -305,11 +307,14 @@ impl Caught {
 #[derive(Debug)]
 struct ProcessSignal {
     kind: SignalKind,
-    id: SigId,
-    /// Receives one byte per caught signal.
+    /// The handlers that count the signal and wake the runtime, in this order.
+    handlers: [SigId; 2],
+    /// Number of occurrences, written by the signal handler. A forked child has its own.
+    caught: Arc<AtomicU64>,
+    /// Number of occurrences that have been returned.
+    returned: u64,
+    /// Receives a byte for each occurrence, which wakes the task that waits for it.
     stream: UnixStream,
-    /// Number of occurrences that have been received but not returned yet.
-    count: usize,
 }
 
 impl ProcessSignal {
@@ -328,22 +333,24 @@ impl ProcessSignal {
                 new.insert(EverCaught { listeners: 0, performs_default })
             }
         };
-        let id = low_level::pipe::register(signal, far)?;
+        let caught = Arc::new(AtomicU64::new(0));
+        let counter = count_signal(signal, Arc::clone(&caught))?;
+        let sender = low_level::pipe::register(signal, far).inspect_err(|_| {
+            low_level::unregister(counter);
+        })?;
         entry.listeners += 1;
         entry.performs_default.store(false, Ordering::SeqCst);
-        Ok(Self { kind, id, stream, count: 0 })
+        Ok(Self { kind, handlers: [counter, sender], caught, returned: 0, stream })
     }
 
     fn poll_take(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.count == 0 {
-            // Several signals in quick succession are received as several bytes.
-            let bytes = ready!(pin!(self.stream.recv()).poll(context))?;
-            self.count = bytes.map_or(0, |bytes| bytes.len());
+        while self.caught.load(Ordering::SeqCst) == self.returned {
+            // The bytes have no other meaning: a forked child writes to the same socket.
+            if ready!(pin!(self.stream.recv()).poll(context))?.is_none() {
+                return Poll::Ready(Err(io::Error::other("signal socket closed")));
+            }
         }
-        let Some(remaining) = self.count.checked_sub(1) else {
-            return Poll::Ready(Err(io::Error::other("signal socket closed")));
-        };
-        self.count = remaining;
+        self.returned += 1;
         Poll::Ready(Ok(()))
     }
 }
@@ -356,7 +363,9 @@ impl Drop for ProcessSignal {
             // Set before the handler is unregistered, so that a signal that arrives in between is not lost.
             entry.performs_default.store(entry.listeners == 0, Ordering::SeqCst);
         }
-        low_level::unregister(self.id);
+        for handler in self.handlers {
+            low_level::unregister(handler);
+        }
     }
 }
 

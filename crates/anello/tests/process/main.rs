@@ -9,5 +9,6 @@ mod descriptors;
 mod fallbacks;
 mod faults_kernel;
 mod faults_peers;
+mod fork;
 mod server;
 mod signals;

@@ -41,6 +41,9 @@ impl Driver {
     }
 
     pub fn release_file(&mut self, key: Key) {
+        if self.is_foreign() {
+            return;
+        }
         if let Backend::Uring(machine) = &mut *self.backend {
             machine.release_file(key);
         }

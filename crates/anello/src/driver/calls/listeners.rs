@@ -100,7 +100,9 @@ impl Driver {
     }
 
     pub fn release_listener(&mut self, key: Key) {
-        dispatch!(&mut *self.backend, machine => machine.release_listener(key));
+        if !self.is_foreign() {
+            dispatch!(&mut *self.backend, machine => machine.release_listener(key));
+        }
     }
 
     /// The caller must call the sink's wakers.

@@ -72,12 +72,14 @@ impl Driver {
 
     /// Removes the wakers of a future that no longer waits.
     pub fn leave(&mut self, key: Key, ticket: Ticket) {
-        dispatch!(&mut *self.backend, machine => machine.leave(key, ticket));
+        if !self.is_foreign() {
+            dispatch!(&mut *self.backend, machine => machine.leave(key, ticket));
+        }
     }
 
     /// Releases a source. Returns `true` if polls are in flight, which keep the file open until the next turn has
     /// cancelled them.
     pub fn deregister(&mut self, key: Key) -> bool {
-        dispatch!(&mut *self.backend, machine => machine.deregister(key))
+        !self.is_foreign() && dispatch!(&mut *self.backend, machine => machine.deregister(key))
     }
 }

@@ -190,6 +190,9 @@ impl Driver {
     }
 
     pub fn release(&mut self, key: Key) -> bool {
+        if self.is_foreign() {
+            return false;
+        }
         self.take_open_count(key);
         dispatch!(&mut *self.backend, machine => machine.release(key))
     }

@@ -3,3 +3,4 @@
 pub(super) mod catch_panic;
 pub(super) mod context;
 pub(super) mod impossible;
+pub(super) mod owner_process;

@@ -3,5 +3,6 @@
 pub(super) mod event_waker;
 pub(super) mod notifier;
 pub(super) mod queue;
+pub(super) mod signal_count;
 pub(super) mod waker_set;
 pub(super) mod woken_hosts;
