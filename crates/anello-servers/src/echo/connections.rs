@@ -2,15 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use anello::JoinHandle;
-use anello::net::{ByteStream, Echo, ShutdownHandle, TcpListener, UnixListener, echo, raw_os_error};
+use anello::net::{ByteStream, ShutdownHandle, TcpListener, UnixListener, raw_os_error};
 use anello::server::{
     AttachedStream, DetachedStream, GroupListener, GroupMember, PagedSlab, RebalancerMember,
 };
@@ -113,68 +112,37 @@ fn serve_moved((stream, admitted): Moved, open: &Rc<OpenConnections>) {
 fn serve(stream: impl ByteStream, admitted: Admitted, open: &Rc<OpenConnections>) {
     let Limits { sizes, idle_timeout, .. } = *admitted.0;
     let permit = OpenConnections::enter(open, admitted, &stream);
-    match (sizes, idle_timeout, &open.metrics) {
-        (None, None, None) => {
-            anello::spawn(Connection::<_, false> { echo: Some(echo(stream)), permit: Some(permit) }).detach();
-        }
-        (None, None, Some(_)) => {
-            anello::spawn(Connection::<_, true> { echo: Some(echo(stream)), permit: Some(permit) }).detach();
-        }
+    match (sizes, idle_timeout) {
+        (None, None) => anello::spawn(echo(stream, permit)).detach(),
         _ => anello::spawn(connection_with_options(stream, permit)).detach(),
     }
 }
 
-/// A connection with neither fixed message sizes nor an idle timeout, which is the common case. Implemented by hand,
-/// because an `async` block would store the stream and the permit twice. `COUNTED` is constant, so that a server without
-/// metrics executes no instruction for them per message. The fields are `None` once the connection has ended or moved.
-#[repr(C)]
-struct Connection<S, const COUNTED: bool> {
-    echo: Option<Echo<S>>,
-    permit: Option<ConnectionPermit>,
-}
-
-impl<S: ByteStream, const COUNTED: bool> Future for Connection<S, COUNTED> {
-    type Output = ();
-
-    #[inline]
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let this = &mut *self;
-        let (Some(echo), Some(permit)) = (&mut this.echo, &this.permit) else { return Poll::Ready(()) };
-        let counts =
-            |echo: &Echo<S>| if COUNTED { (echo.received_bytes(), echo.sent_bytes()) } else { (0, 0) };
-        let (received_before, sent_before) = counts(echo);
-        let polled = Pin::new(&mut *echo).poll(context);
-        if COUNTED && let Some(metrics) = &permit.slot.open.metrics {
-            let (received, sent) = counts(echo);
-            metrics.received_bytes.add(received - received_before);
-            metrics.sent_bytes.add(sent - sent_before);
-        }
-        if polled.is_pending() {
+/// Serves a connection with neither fixed message sizes nor an idle timeout, which is the common case. Each local variable
+/// that is used after an `await` takes memory for every connection.
+#[expect(clippy::manual_async_fn, reason = "an async function would store its arguments twice")]
+fn echo<S: ByteStream>(mut stream: S, permit: ConnectionPermit) -> impl Future<Output = ()> {
+    async move {
+        let (mut reader, mut writer) = stream.split();
+        let received_all = loop {
+            let (message_bytes, sending) = match reader.recv().await {
+                Ok(Some(chunk)) => (chunk.len() as u64, writer.send(chunk)),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            };
+            let metrics = &permit.slot.open.metrics;
+            metrics.iter().for_each(|metrics| metrics.received_bytes.add(message_bytes));
+            if let Err(error) = sending.await {
+                break Err(error);
+            }
+            let metrics = &permit.slot.open.metrics;
+            metrics.iter().for_each(|metrics| metrics.sent_bytes.add(message_bytes));
             if permit.should_move() {
-                return this.move_to_other_worker();
+                return anello::spawn(permit.move_connection(stream)).detach();
             }
-            return Poll::Pending;
-        }
-        permit.slot.open.finish(ready!(polled).map(drop));
-        Poll::Ready(())
-    }
-}
-
-impl<S: ByteStream, const COUNTED: bool> Connection<S, COUNTED> {
-    /// Ends this future and moves the connection, unless bytes that were received still have to be sent.
-    #[cold]
-    fn move_to_other_worker(&mut self) -> Poll<()> {
-        let Some((echo, permit)) = self.echo.take().zip(self.permit.take()) else { return Poll::Ready(()) };
-        match echo.try_into_stream() {
-            Ok(stream) => {
-                anello::spawn(permit.move_connection(stream)).detach();
-                Poll::Ready(())
-            }
-            Err(echo) => {
-                (self.echo, self.permit) = (Some(echo), Some(permit));
-                Poll::Pending
-            }
-        }
+        };
+        let result = if received_all.is_ok() { writer.flush().await } else { received_all };
+        permit.slot.open.finish(result);
     }
 }
 

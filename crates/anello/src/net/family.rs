@@ -14,11 +14,14 @@ use crate::driver::Family;
 /// Address family of a stream or listener: [`Tcp`] or [`Unix`]. This trait is sealed.
 ///
 /// ```
-/// use anello::net::{StreamFamily, StreamListener, TcpListener, TcpStream, echo};
+/// use anello::io::{AsyncSplit, copy};
+/// use anello::net::{StreamFamily, StreamListener, TcpListener, TcpStream};
 ///
-/// /// Serves one client, of any family.
+/// /// Echoes to one client, of any family.
 /// async fn serve_one<F: StreamFamily>(listener: &StreamListener<F>) -> std::io::Result<u64> {
-///     echo(listener.accept().await?).await
+///     let mut stream = listener.accept().await?;
+///     let (mut reader, mut writer) = stream.halves();
+///     copy(&mut reader, &mut writer).await
 /// }
 /// # anello::example! {
 /// let listener = TcpListener::bind("127.0.0.1:0")?;

@@ -53,7 +53,6 @@
 mod connection;
 mod datagram_readiness;
 mod detach_error;
-mod echo;
 mod family;
 mod halves;
 mod happy_eyeballs;
@@ -76,7 +75,6 @@ mod unix_datagram;
 pub(crate) use connection::Connection;
 pub use connection::ShutdownHandle;
 pub use detach_error::DetachError;
-pub use echo::{Echo, echo};
 pub use family::{StreamFamily, Tcp, Unix};
 pub use listener::StreamListener;
 pub(crate) use listener::{BACKLOG, EXHAUSTED_RETRY_DELAY, Listener, is_exhausted, warn_exhausted};

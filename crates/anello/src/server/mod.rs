@@ -16,7 +16,7 @@
 //!
 //! ```
 //! use anello::Workers;
-//! use anello::net::{TcpListener, echo};
+//! use anello::net::TcpListener;
 //! use anello::server::{ListenerGroup, PendingConnections};
 //!
 //! let group = ListenerGroup::<TcpListener>::bind("127.0.0.1:0".parse().unwrap(), 2)?;
@@ -28,7 +28,13 @@
 //!         let member = group.join(worker.index);
 //!         // Returns `None` once the group is closed.
 //!         while let Some(mut stream) = member.accept().await? {
-//!             anello::spawn(async move { echo(&mut stream).await }).detach();
+//!             anello::spawn(async move {
+//!                 while let Some(chunk) = stream.recv().await? {
+//!                     stream.send(chunk).await?;
+//!                 }
+//!                 Ok::<(), std::io::Error>(())
+//!             })
+//!             .detach();
 //!         }
 //!         Ok::<(), std::io::Error>(())
 //!     }

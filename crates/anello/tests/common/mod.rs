@@ -37,6 +37,18 @@ pub const LARGE: usize = 32 << 20;
 /// Number of turns after which every task that can make progress has done so.
 pub const TURNS: usize = 1000;
 
+/// Returns all received bytes to the peer until EOF. Returns their number.
+pub async fn echo(stream: &mut impl ByteStream) -> io::Result<u64> {
+    let (mut reader, mut writer) = stream.split();
+    let mut echoed_bytes = 0;
+    while let Some(chunk) = reader.recv().await? {
+        echoed_bytes += chunk.len() as u64;
+        writer.send(chunk).await?;
+    }
+    writer.flush().await?;
+    Ok(echoed_bytes)
+}
+
 /// Leaks a value like `mem::forget`, but keeps it reachable for leak checkers.
 pub fn forget<T>(forgotten: T) {
     static FORGOTTEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());

@@ -10,8 +10,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::common::echo;
 use anello::fs::File;
-use anello::net::echo;
 use anello::task::MAX_BLOCKING_THREADS;
 use anello::time::sleep;
 use anello::{current_driver_metrics, spawn, spawn_blocking, yield_now};

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::echo;
 use anello::Workers;
-use anello::net::{TcpListener, UnixListener, echo};
+use anello::net::{TcpListener, UnixListener};
 use anello::server::{Distribution, GroupListener, ListenerGroup, PendingConnections};
 use anello::time::sleep;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -61,9 +62,9 @@ impl<L: GroupListener> CountingWorkers<L> {
             let (joined, counted) = (joined.clone(), Arc::clone(&counted));
             async move {
                 let member = joined.join(worker.index);
-                while let Some(stream) = member.accept().await.expect("accept succeeds") {
+                while let Some(mut stream) = member.accept().await.expect("accept succeeds") {
                     counted[worker.index].fetch_add(1, Ordering::Relaxed);
-                    anello::spawn(async move { echo(stream).await.ok() }).detach();
+                    anello::spawn(async move { echo(&mut stream).await.ok() }).detach();
                 }
             }
         });
@@ -206,11 +207,11 @@ fn no_connection_is_lost_while_members_join_leave_and_pause() {
                     }
                     let member = joined.join(worker.index);
                     for count in 1.. {
-                        let Some(stream) = member.accept().await.expect("accept succeeds") else {
+                        let Some(mut stream) = member.accept().await.expect("accept succeeds") else {
                             break;
                         };
                         counted.fetch_add(1, Ordering::Relaxed);
-                        anello::spawn(async move { echo(stream).await.ok() }).detach();
+                        anello::spawn(async move { echo(&mut stream).await.ok() }).detach();
                         match worker.index {
                             0 if count == 100 => break,
                             // Blocks the thread, so connections transferred to this worker wait.
@@ -264,8 +265,8 @@ fn connections_transferred_to_exiting_worker_are_served_by_another() {
             async move {
                 let member = joined.join(worker.index);
                 let Some(resumed) = resumed else { return serve(member).await };
-                let stream = member.accept().await.expect("accept succeeds").expect("a client");
-                echo(stream).await.expect("the client disconnects after its response");
+                let mut stream = member.accept().await.expect("accept succeeds").expect("a client");
+                echo(&mut stream).await.expect("the client disconnects after its response");
                 now_blocked.send(()).expect("a receiver");
                 resumed.recv().expect("a message");
             }

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
 
-use anello::net::echo;
+use crate::common::echo;
 use anello::server::{GroupListener, GroupMember};
 
 use crate::common::hang_timeout;
@@ -29,9 +29,9 @@ pub fn assert_echoed(mut client: impl Read) {
 }
 
 pub async fn serve<L: GroupListener>(member: GroupMember<L>) {
-    while let Some(stream) = member.accept().await.expect("a connection") {
+    while let Some(mut stream) = member.accept().await.expect("a connection") {
         anello::spawn(async move {
-            echo(stream).await.ok();
+            echo(&mut stream).await.ok();
         })
         .detach();
     }

@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::echo;
 use anello::doctor::allowed_cores;
-use anello::net::{TcpListener, TcpStream, UnixListener, echo, raw_os_error};
+use anello::net::{TcpListener, TcpStream, UnixListener, raw_os_error};
 use anello::server::{GroupMember, ListenerGroup, PendingConnections};
 use anello::time::{sleep, timeout};
 use anello::{Workers, spawn_blocking};
@@ -56,8 +57,8 @@ fn first_worker_ends(setup: &Setup, exit: WorkerExit, accepts_before: bool) {
             let Some(resumed) = resumed else { return serve(member).await };
             if accepts_before {
                 // Gives the driver time to start the accept operation.
-                let stream = member.accept().await.expect("accept succeeds").expect("a client");
-                echo(stream).await.expect("the client disconnects after its response");
+                let mut stream = member.accept().await.expect("accept succeeds").expect("a client");
+                echo(&mut stream).await.expect("the client disconnects after its response");
                 let more = timeout(Duration::from_millis(1), member.accept()).await;
                 assert!(more.is_err());
             }
@@ -109,8 +110,8 @@ fn fault_39_pending_connections_of_closed_group_are_served() {
             let (member, unix_member) = (tcp.join(0), unix.join(0));
             // Some connections are accepted before the close.
             for _ in 0..3 {
-                let stream = member.accept().await.expect("accept succeeds").expect("a client");
-                anello::spawn(async move { echo(stream).await.ok() }).detach();
+                let mut stream = member.accept().await.expect("accept succeeds").expect("a client");
+                anello::spawn(async move { echo(&mut stream).await.ok() }).detach();
             }
             waiting.push(client(address));
             tcp.close(PendingConnections::Serve);
@@ -145,9 +146,9 @@ fn paused_group_keeps_accept_queue_and_serves_accepted_connections() {
                 let (joined, served) = (joined.clone(), Arc::clone(&counted));
                 async move {
                     let member = joined.join(worker.index);
-                    while let Some(stream) = member.accept().await.expect("accept succeeds") {
+                    while let Some(mut stream) = member.accept().await.expect("accept succeeds") {
                         served.fetch_add(1, Ordering::Relaxed);
-                        anello::spawn(async move { echo(stream).await.ok() }).detach();
+                        anello::spawn(async move { echo(&mut stream).await.ok() }).detach();
                     }
                 }
             })
@@ -272,7 +273,7 @@ fn fault_39_connections_of_worker_exited_while_paused_are_served_after_resume() 
                 while !stop_requested.load(Ordering::Relaxed) {
                     let accepted = timeout(Duration::from_millis(1), member.accept()).await;
                     if let Ok(stream) = accepted {
-                        echo(stream.expect("accept succeeds").expect("group is open"))
+                        echo(&mut stream.expect("accept succeeds").expect("group is open"))
                             .await
                             .expect("the client disconnects");
                     }

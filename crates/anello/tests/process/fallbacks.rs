@@ -3,8 +3,8 @@
 
 use std::io;
 
+use crate::common::echo;
 use anello::doctor::probe_uring;
-use anello::net::echo;
 use anello::{DriverKind, DriverOptions, Runtime, SubmissionPolling, TaskWork, spawn};
 
 use crate::common::{

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anello::net::{TcpListener, TcpStream, echo};
+use crate::common::echo;
+use anello::net::{TcpListener, TcpStream};
 use anello::time::sleep;
 use anello::{DriverKind, DriverOptions, Runtime, spawn};
 

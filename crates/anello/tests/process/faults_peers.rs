@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anello::net::{TcpListener, TcpStream, echo};
+use crate::common::echo;
+use anello::net::{TcpListener, TcpStream};
 use anello::time::timeout;
 use anello::{current_driver_metrics, spawn, yield_now};
 use sha2::{Digest, Sha256};

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use anello::net::{TcpListener, echo};
+use crate::common::echo;
+use anello::net::TcpListener;
 use anello::{DriverMetrics, current_driver_metrics, spawn};
 
 use crate::common::usage::{Usage, limit_open_files, raise_open_files, usage_of};

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use anello::net::{SendBuf, TcpStream, echo};
+use crate::common::echo;
+use anello::net::{SendBuf, TcpStream};
 use anello::time::timeout;
 use anello::{spawn, yield_now};
 

@@ -25,7 +25,8 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use anello::net::{Chunk, TcpListener, TcpStream, echo};
+use crate::common::echo;
+use anello::net::{Chunk, TcpListener, TcpStream};
 use anello::time::{sleep, timeout};
 use anello::{DriverOptions, JoinHandle, Runtime, ZeroCopy, spawn, sync, task, yield_now};
 

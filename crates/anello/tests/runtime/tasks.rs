@@ -10,8 +10,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
+use crate::common::echo;
 use anello::doctor::allowed_cores;
-use anello::net::{TcpListener, TcpStream, UnixStream, echo};
+use anello::net::{TcpListener, TcpStream, UnixStream};
 use anello::time::sleep;
 use anello::{Handle, RuntimeMetrics, Workers, spawn, yield_now};
 

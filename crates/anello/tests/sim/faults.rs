@@ -3,7 +3,8 @@
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-use anello::net::{TcpListener, TcpStream, UnixStream, echo};
+use crate::common::echo;
+use anello::net::{TcpListener, TcpStream, UnixStream};
 use anello::sim::{LinkOptions, SimModel, Simulation};
 use anello::spawn;
 use anello::time::{Instant, sleep, timeout};

@@ -10,9 +10,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anello::net::{
-    TcpKeepalive, TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream, echo, raw_os_error,
-};
+use crate::common::echo;
+use anello::net::{TcpKeepalive, TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream, raw_os_error};
 use anello::time::timeout;
 use anello::{spawn, yield_now};
 use bytes::Bytes;

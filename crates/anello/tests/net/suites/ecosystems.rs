@@ -9,8 +9,8 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 
+use crate::common::echo;
 use anello::current_driver_metrics;
-use anello::net::echo;
 use anello::{spawn, yield_now};
 use futures_util::io as futures_io;
 use hyper::rt::{Read as _, Write as _};

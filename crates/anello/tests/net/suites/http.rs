@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::common::echo;
 use anello::compat::{HyperExecutor, HyperTimer};
-use anello::net::echo;
 use anello::time::sleep;
 use anello::{DriverKind, JoinHandle, current_driver_metrics, spawn, yield_now};
 use axum::extract::{Path, State};

@@ -6,7 +6,8 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::time::Duration;
 
-use anello::net::{SendBuf, echo};
+use crate::common::echo;
+use anello::net::SendBuf;
 use anello::time::sleep;
 use anello::{spawn, yield_now};
 use bytes::Bytes;

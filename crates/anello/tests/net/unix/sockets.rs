@@ -10,7 +10,8 @@ use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
-use anello::net::{TcpStream, UnixListener, UnixStream, echo};
+use crate::common::echo;
+use anello::net::{TcpStream, UnixListener, UnixStream};
 use anello::{ZeroCopy, current_driver_metrics, spawn, yield_now};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use sha2::{Digest, Sha256};

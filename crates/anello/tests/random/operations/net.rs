@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use anello::io::Interest;
 use anello::net::{
     OutgoingDatagram, RecvBatch, StreamFamily, StreamSocket, TcpListener, TcpSocket, TcpStream, UdpSocket,
-    UnixDatagram, UnixListener, UnixStream, echo, lookup_host,
+    UnixDatagram, UnixListener, UnixStream, lookup_host,
 };
 use anello::server::{DetachedStream, ListenerGroup, PendingConnections};
 use anello::{Handle, yield_now};
@@ -97,14 +97,6 @@ pub fn kinds() -> Vec<Kind> {
             poll_fn(|context| it.poll_write_ready(context)).await
         }),
         tcp_send("TcpStream::ready for writing", async |it| it.ready(Interest::WRITABLE).await),
-        async_kind("echo", Everywhere, async || {
-            let (near, mut far) = pair().await.unwrap();
-            let act = async move |peer: std::rc::Rc<anello::sync::Notify>| {
-                peer.notified().await;
-                drop(far.send(b"x".to_vec()).await);
-            };
-            checked((near, Peer::new(act)), async |it| echo(it).await, Peer::act)
-        }),
         async_kind("StreamSocket::into_std", Linux, async || {
             alone(async || {
                 let (mut near, _far) = UnixStream::pair().unwrap();

@@ -20,7 +20,8 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use anello::net::{ReadHalf, TcpListener, TcpStream, WriteHalf, echo};
+use crate::common::echo;
+use anello::net::{ReadHalf, TcpListener, TcpStream, WriteHalf};
 use anello::sim::{SimFaults, SimModel, SimOptions};
 use anello::time::{monotonic_now, sleep, timeout};
 use anello::{
