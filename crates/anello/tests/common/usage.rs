@@ -9,7 +9,7 @@ pub struct Usage {
     /// CPU time, with a resolution of 10 ms.
     pub processor: Duration,
     pub descriptors: usize,
-    /// Memory in use, without pages of files: code counts only once it has run.
+    /// Anonymous memory in use. Files do not count: code does so only once it has run, and on `tmpfs` as shared memory.
     pub resident_bytes: usize,
 }
 
@@ -27,7 +27,7 @@ pub fn usage_of(process: u32) -> Usage {
     Usage {
         processor: Duration::from_millis(ticks * 10),
         descriptors: std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().count(),
-        resident_bytes: (kilobytes("RssAnon:") + kilobytes("RssShmem:")) * 1024,
+        resident_bytes: kilobytes("RssAnon:") * 1024,
     }
 }
 
