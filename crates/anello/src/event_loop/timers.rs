@@ -30,7 +30,7 @@ enum Timer {
 impl Timers {
     pub fn new(driver: &Driver) -> Self {
         Self {
-            wheel: Wheel::new(driver.now_ns()),
+            wheel: Wheel::new(driver.now_ns(), driver.is_simulated()),
             fired: Vec::new(),
             deadlines: Default::default(),
             deadline_count: 0,

@@ -300,7 +300,7 @@ impl Shared {
         let (is_simulated, receives_in_polls) = (driver.is_simulated(), driver.receives_in_polls());
         #[cfg(feature = "compat-hyper")]
         let runtime_clock = RuntimeClock::new(|| clock.now_ns());
-        let wheel = Wheel::new(clock.now_ns());
+        let wheel = Wheel::new(clock.now_ns(), is_simulated);
         let sockets = SocketState {
             lingering: RefCell::new(driver.lingering()),
             ready_queues: RefCell::default(),

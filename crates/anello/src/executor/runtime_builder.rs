@@ -157,8 +157,8 @@ impl RuntimeBuilder {
 
     /// Sets whether the duration of each poll is measured for
     /// [`RuntimeMetrics::longest_poll`](crate::RuntimeMetrics::longest_poll). The default is `false`. Measuring reads
-    /// the clock twice per poll (`clock_gettime(2)`, about 40 ns). On the simulated driver, virtual time advances only
-    /// by 50 ns per clock read during a poll.
+    /// the clock twice per poll (`clock_gettime(2)`, about 40 ns). On the simulated driver, polls take no virtual
+    /// time.
     ///
     /// ```
     /// use std::time::Duration;

@@ -8,9 +8,10 @@
 //!
 //! On the simulated driver, timers and [`Instant`] use a virtual clock, which corresponds to tokio's paused clock. When
 //! no task is ready, the clock jumps to the next event, so that a sleep takes no real time. The clock is always paused
-//! in this sense, so there are no functions `pause` and `resume`. [`advance`] moves the clock explicitly. Each
-//! simulated system call, and each read of the clock, takes a few virtual nanoseconds, so a test must not compare
-//! durations for equality.
+//! in this sense, so there are no functions `pause` and `resume`. [`advance`] moves the clock explicitly. Timers fire
+//! exactly at their deadlines, and a test can compare durations for equality. Only many turns (more than 100) or reads of
+//! the clock (more than 1000) at the same virtual time take time, so that a program that waits in a loop without a timer
+//! proceeds.
 //!
 //! ```
 //! use anello::time::{Instant, sleep};

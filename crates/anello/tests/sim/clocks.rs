@@ -1,11 +1,15 @@
 //! Clocks of simulated hosts, statistics of links, and duplicated datagrams.
 
 use std::collections::BTreeSet;
+use std::future::pending;
 use std::time::{Duration, UNIX_EPOCH};
 
 use anello::net::UdpSocket;
 use anello::sim::{LinkOptions, SimModel, Simulation};
-use anello::time::{Instant, interval, sleep, system_now, timeout};
+use anello::time::{Instant, advance, interval, interval_at, sleep, system_now, timeout};
+use anello::yield_now;
+
+use crate::common::{poll_once, run_on_each, simulated_drivers};
 
 const MODELS: [SimModel; 2] = [SimModel::Completion, SimModel::Readiness];
 
@@ -140,4 +144,39 @@ fn commands_take_effect_while_running_for_a_period() {
     });
     sim.run_for(Duration::from_secs(2)).unwrap_or_else(|error| panic!("{error}"));
     assert!(!sim.is_running("b"));
+}
+
+#[test]
+fn virtual_clock_is_exact() {
+    run_on_each(simulated_drivers(), async |setup| {
+        let started = Instant::now();
+        for nanoseconds in [1, 999, 1_000_000, 131_072, 3_600_000_000_007] {
+            let before = Instant::now();
+            advance(Duration::from_nanos(nanoseconds)).await;
+            assert_eq!(before.elapsed(), Duration::from_nanos(nanoseconds), "{}", setup.name);
+            sleep(Duration::from_nanos(nanoseconds)).await;
+            assert_eq!(before.elapsed(), Duration::from_nanos(2 * nanoseconds), "{}", setup.name);
+        }
+        let mut ticks = interval_at(Instant::now() + Duration::from_millis(3), Duration::from_millis(3));
+        let first = Instant::now();
+        for tick in 1..10 {
+            assert_eq!(ticks.tick().await - first, Duration::from_millis(3) * tick, "{}", setup.name);
+            assert_eq!(first.elapsed(), Duration::from_millis(3) * tick, "{}", setup.name);
+        }
+        assert!(timeout(Duration::from_millis(7), pending::<()>()).await.is_err());
+        assert_eq!(first.elapsed(), Duration::from_millis(34), "{}", setup.name);
+        // Time passes for code that only reads the clock, or only yields.
+        let deadline = Instant::now() + Duration::from_micros(100);
+        while Instant::now() < deadline {}
+        let deadline = Instant::now() + Duration::from_micros(100);
+        let mut timer = sleep(Duration::from_micros(100));
+        while poll_once(&mut timer).await.is_none() {
+            yield_now().await;
+        }
+        assert!(
+            Instant::now() >= deadline && started.elapsed() < Duration::from_secs(7201),
+            "{}",
+            setup.name
+        );
+    });
 }

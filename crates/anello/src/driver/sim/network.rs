@@ -38,7 +38,8 @@ use crate::driver::sockets::Family;
 use crate::driver::sockets::options::SocketOption;
 use crate::driver::wait::clock::VirtualClock;
 
-/// Virtual duration of a system call in nanoseconds. It is not zero, so that time passes even if no task is waiting.
+/// Virtual duration in nanoseconds of a system call that follows many at the same time, so that time passes even if no
+/// task is waiting.
 const TURN_NS: u64 = 1_000;
 
 /// The same duration if there are several hosts: their system calls run in parallel, but share the clock.
@@ -214,9 +215,9 @@ impl Network {
         self.clock.advance_network(to_ns);
     }
 
-    /// Advances the clock by the duration of a system call. Returns the new time.
+    /// Advances the clock by the duration of a system call, if many have been made at the same time. Returns the new time.
     pub fn advance_by_turn(&mut self) -> u64 {
-        let now_ns = self.now_ns().saturating_add(self.turn_ns);
+        let now_ns = self.clock.next_turn_ns(self.turn_ns);
         self.advance_to(now_ns);
         now_ns
     }

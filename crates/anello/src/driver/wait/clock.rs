@@ -5,8 +5,14 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Nanoseconds by which each read advances the virtual clock, so that time passes for code that only polls the clock.
-const CLOCK_READ_NS: u64 = 50;
+/// Number of reads that take no virtual time, as long as the clock shows the same time.
+const MAX_FREE_READS: u32 = 1000;
+
+/// Virtual duration of each further read in nanoseconds.
+const READ_NS: u64 = 50;
+
+/// Number of turns that take no virtual time, as long as the clock shows the same time.
+const MAX_FREE_TURNS: u32 = 100;
 
 /// Wall-clock time at which a simulation starts by default: 2000-01-01 00:00 UTC.
 ///
@@ -53,8 +59,26 @@ pub(crate) struct VirtualClock {
     drift_ppm: Cell<i32>,
     /// Times on both clocks when the drift was set.
     set_at: Cell<(u64, u64)>,
+    reads: Uses,
+    turns: Uses,
     /// Wall-clock time in nanoseconds since 1970 when the monotonic clock shows zero.
     wall_start_ns: Cell<i128>,
+}
+
+/// Uses of the clock that take no time, so that timers are exact. If there are too many without another event, they take
+/// time, which must pass also for code that only reads the clock or yields.
+#[derive(Debug, Default)]
+struct Uses(Cell<(u64, u32)>);
+
+impl Uses {
+    /// Returns the time after another use at `now_ns`.
+    fn next_ns(&self, now_ns: u64, max_free: u32, duration_ns: u64) -> u64 {
+        let (last_ns, count) = self.0.get();
+        let count = if last_ns == now_ns { count } else { 0 };
+        let next_ns = if count < max_free { now_ns } else { now_ns.saturating_add(duration_ns) };
+        self.0.set((next_ns, max_free.min(count + 1)));
+        next_ns
+    }
 }
 
 impl VirtualClock {
@@ -63,6 +87,8 @@ impl VirtualClock {
             network_ns,
             drift_ppm: Cell::new(0),
             set_at: Cell::new((0, 0)),
+            reads: Uses::default(),
+            turns: Uses::default(),
             wall_start_ns: Cell::new(DEFAULT_START.as_nanos() as i128),
         };
         if let Some(start) = start {
@@ -81,10 +107,15 @@ impl VirtualClock {
         self.network_ns.set(self.network_ns.get().max(to_ns));
     }
 
-    /// Reads the monotonic clock, which takes time.
+    /// Reads the monotonic clock.
     fn read(&self) -> u64 {
-        self.network_ns.set(self.network_ns.get().saturating_add(CLOCK_READ_NS));
+        self.network_ns.set(self.reads.next_ns(self.network_ns.get(), MAX_FREE_READS, READ_NS));
         self.local_ns(self.network_ns.get())
+    }
+
+    /// Returns the time on the network after another turn of the driver, whose system call takes `turn_ns`.
+    pub fn next_turn_ns(&self, turn_ns: u64) -> u64 {
+        self.turns.next_ns(self.network_ns.get(), MAX_FREE_TURNS, turn_ns)
     }
 
     /// Returns the time that the monotonic clock shows at a time on the network.

@@ -5,7 +5,7 @@
 //!
 //! # Layout
 //!
-//! Time is counted in ticks of 2^17 ns (131 us). A tick number consists of eight base-64 digits, one per level. A timer
+//! Time is counted in ticks of 2^17 ns (131 us). A tick number consists of base-64 digits, one per level. A timer
 //! is stored on the level of the highest digit in which its tick differs from the wheel's current tick
 //! (`elapsed_tick`), in the slot with the index of that digit:
 //!
@@ -25,7 +25,8 @@
 //!               entries   [ e7 ] <-> [ e2 ] <-> [ e9 ] indices into one table, FIFO order
 //! ```
 //!
-//! Eight digits represent every tick of a `u64` nanosecond clock (584 years), so the wheel needs no overflow list.
+//! Eight digits represent every tick of a `u64` nanosecond clock (584 years), so the wheel needs no overflow list. On a
+//! virtual clock, whose timers fire exactly at their deadlines, a tick is a nanosecond and has eleven digits.
 //!
 //! # Tick length
 //!
@@ -49,14 +50,13 @@
 
 use crate::driver::{Key, Packed, Table};
 
-/// log2 of the tick's length in nanoseconds.
+/// log2 of the tick's length in nanoseconds on a real clock.
 const TICK_SHIFT: u32 = 17;
-const TICK_NS: u64 = 1 << TICK_SHIFT;
 /// Number of bits of the tick number that select the slot on each level.
 const LEVEL_BITS: u32 = 6;
 const SLOTS_PER_LEVEL: usize = 1 << LEVEL_BITS;
-/// Sufficient for the largest tick number, which has 48 bits (`u64::MAX` nanoseconds, rounded up).
-const LEVELS: usize = 8;
+/// Sufficient for the largest tick number, which has 64 bits on a virtual clock.
+const LEVELS: usize = 11;
 /// Index that marks the end of a list. No entry has it: a table of 2^32 entries would need 160 GiB.
 const NONE: u32 = u32::MAX;
 
@@ -65,6 +65,8 @@ const NONE: u32 = u32::MAX;
 pub(crate) struct Wheel<T> {
     /// Latest time passed to the wheel, in whole ticks.
     elapsed_tick: u64,
+    /// log2 of the tick's length in nanoseconds.
+    tick_shift: u32,
     /// Bit set of non-empty slots for each level.
     occupied: [u64; LEVELS],
     /// The slots of all levels, lowest level first.
@@ -101,10 +103,12 @@ impl<T> Wheel<T> {
     pub(crate) const TIMER_BYTES: usize = Table::<Entry<T>, Packed>::SLOT_BYTES;
 
     /// Creates an empty wheel at the time `now_ns`. All later times must come from the same clock.
-    pub(crate) fn new(now_ns: u64) -> Self {
+    pub(crate) fn new(now_ns: u64, is_virtual: bool) -> Self {
         let empty = Slot { head: NONE, tail: NONE, earliest_tick: 0 };
+        let tick_shift = if is_virtual { 0 } else { TICK_SHIFT };
         Self {
-            elapsed_tick: completed_tick(now_ns),
+            elapsed_tick: completed_tick(now_ns, tick_shift),
+            tick_shift,
             occupied: [0; LEVELS],
             slots: Box::new([empty; LEVELS * SLOTS_PER_LEVEL]),
             entries: Table::new(),
@@ -124,7 +128,7 @@ impl<T> Wheel<T> {
     /// A timer with a deadline in the past fires in the next call to [`expire`](Self::expire), as if it were due at the
     /// current tick.
     pub(crate) fn insert(&mut self, deadline_ns: u64, value: T) -> TimerKey {
-        let tick = deadline_ns.div_ceil(TICK_NS).max(self.elapsed_tick);
+        let tick = deadline_ns.div_ceil(1 << self.tick_shift).max(self.elapsed_tick);
         let key = self.entries.insert(Entry { tick, previous: NONE, next: NONE, value });
         self.link(key.index, tick);
         key
@@ -149,7 +153,7 @@ impl<T> Wheel<T> {
     /// to lower levels, after which the time is exact: a cancelled timer costs at most one unnecessary wake-up.
     pub(crate) fn next_deadline_ns(&self) -> Option<u64> {
         let slot = self.earliest_slot()?;
-        Some(self.slots[slot].earliest_tick.saturating_mul(TICK_NS))
+        Some(self.slots[slot].earliest_tick.saturating_mul(1 << self.tick_shift))
     }
 
     /// Appends the values of all timers that are due at `now_ns` to `fired`, ordered by tick and, within a tick, by
@@ -158,7 +162,7 @@ impl<T> Wheel<T> {
     /// The cost depends on the number of timers and occupied slots in the elapsed period, not on its length. If
     /// `now_ns` is earlier than in a previous call, the latest time is used: the wheel never goes backwards.
     pub(crate) fn expire(&mut self, now_ns: u64, fired: &mut Vec<T>) {
-        let now_tick = completed_tick(now_ns).max(self.elapsed_tick);
+        let now_tick = completed_tick(now_ns, self.tick_shift).max(self.elapsed_tick);
         while let Some(slot) = self.earliest_slot() {
             if self.slot_start(slot) > now_tick {
                 break;
@@ -198,8 +202,9 @@ impl<T> Wheel<T> {
     /// level, the index of the slot, and zeros.
     fn slot_start(&self, slot: usize) -> u64 {
         let shift = (slot / SLOTS_PER_LEVEL) as u32 * LEVEL_BITS;
-        let above = shift + LEVEL_BITS;
-        ((self.elapsed_tick >> above) << above) | (((slot % SLOTS_PER_LEVEL) as u64) << shift)
+        // No digits are above the highest level.
+        let above = u64::MAX.checked_shl(shift + LEVEL_BITS).unwrap_or(0);
+        (self.elapsed_tick & above) | (((slot % SLOTS_PER_LEVEL) as u64) << shift)
     }
 
     /// Returns the slot of a timer that is due at `tick`, which must not be before `elapsed_tick`.
@@ -285,8 +290,8 @@ impl<T> Wheel<T> {
 
 /// Returns the last tick that has been reached at `now_ns`. `u64::MAX` belongs to the tick to which the latest possible
 /// deadlines are rounded up, so that these also fire when a virtual clock jumps to [`Wheel::next_deadline_ns`].
-fn completed_tick(now_ns: u64) -> u64 {
-    (now_ns >> TICK_SHIFT) + u64::from(now_ns == u64::MAX)
+fn completed_tick(now_ns: u64, tick_shift: u32) -> u64 {
+    (now_ns >> tick_shift).saturating_add(u64::from(now_ns == u64::MAX))
 }
 
 #[cfg(test)]

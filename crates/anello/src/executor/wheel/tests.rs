@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+const TICK_NS: u64 = 1 << TICK_SHIFT;
 const SECOND_NS: u64 = 1_000_000_000;
 const HOUR_NS: u64 = 3600 * SECOND_NS;
 const YEAR_NS: u64 = 365 * 24 * HOUR_NS;
@@ -20,11 +21,22 @@ fn due_ns(deadline_ns: u64) -> u64 {
 }
 
 #[test]
+fn timer_of_virtual_clock_fires_at_its_deadline() {
+    for deadline_ns in [1, 2, 63, 64, TICK_NS + 1, YEAR_NS + 7, u64::MAX - 1, u64::MAX] {
+        let mut wheel = Wheel::new(0, true);
+        wheel.insert(deadline_ns, 'x');
+        assert_eq!(wheel.next_deadline_ns(), Some(deadline_ns));
+        assert_eq!(expired(&mut wheel, deadline_ns - 1), []);
+        assert_eq!(expired(&mut wheel, deadline_ns), ['x']);
+    }
+}
+
+#[test]
 fn timer_fires_at_tick_after_deadline_and_never_before() {
     for start_ns in [0, 1, TICK_NS - 1, 63 * TICK_NS, YEAR_NS + 12_345] {
         for delay_ns in [1, TICK_NS - 1, TICK_NS, TICK_NS + 1, 64 * TICK_NS, HOUR_NS, 30 * YEAR_NS] {
             let deadline_ns = start_ns + delay_ns;
-            let mut wheel = Wheel::new(start_ns);
+            let mut wheel = Wheel::new(start_ns, false);
             wheel.insert(deadline_ns, 'x');
             assert_eq!(wheel.next_deadline_ns(), Some(due_ns(deadline_ns)));
             assert_eq!(expired(&mut wheel, due_ns(deadline_ns) - 1), []);
@@ -37,7 +49,7 @@ fn timer_fires_at_tick_after_deadline_and_never_before() {
 
 #[test]
 fn stopped_or_backward_clock_fires_only_overdue_timers() {
-    let mut wheel = Wheel::new(HOUR_NS);
+    let mut wheel = Wheel::new(HOUR_NS, false);
     wheel.insert(HOUR_NS + SECOND_NS, 'x');
     wheel.insert(0, 'a');
     wheel.insert(HOUR_NS - TICK_NS, 'b');
@@ -52,7 +64,7 @@ fn stopped_or_backward_clock_fires_only_overdue_timers() {
 
 #[test]
 fn expiry_orders_by_tick_and_then_by_insertion() {
-    let mut wheel = Wheel::new(0);
+    let mut wheel = Wheel::new(0, false);
     let ticks = [300_000, 5, 64, 4096, 5, 63, 4095, 300_000, 65, 64, 1 << 40, 1 << 30];
     let mut expected: Vec<(u64, usize)> = ticks.into_iter().zip(0..).collect();
     for timer in &expected {
@@ -70,7 +82,7 @@ fn expiry_orders_by_tick_and_then_by_insertion() {
 
 #[test]
 fn timers_at_end_of_clock_fire() {
-    let mut wheel = Wheel::new(0);
+    let mut wheel = Wheel::new(0, false);
     wheel.insert(u64::MAX, 'z');
     wheel.insert(u64::MAX - TICK_NS, 'y');
     assert_eq!(expired(&mut wheel, u64::MAX - 1), ['y']);
@@ -82,7 +94,7 @@ fn timers_at_end_of_clock_fire() {
 
 #[test]
 fn stale_keys_match_no_timer() {
-    let mut wheel = Wheel::new(0);
+    let mut wheel = Wheel::new(0, false);
     let cancelled = wheel.insert(SECOND_NS, 'a');
     assert_eq!(wheel.cancel(cancelled), Some('a'));
     let fired = wheel.insert(SECOND_NS, 'b');
@@ -96,7 +108,7 @@ fn stale_keys_match_no_timer() {
 
 #[test]
 fn cancelled_timer_costs_at_most_one_wake_up() {
-    let mut wheel = Wheel::new(0);
+    let mut wheel = Wheel::new(0, false);
     let early = wheel.insert(YEAR_NS, 'a');
     wheel.insert(YEAR_NS + HOUR_NS, 'b');
     assert_eq!(wheel.cancel(early), Some('a'));
@@ -108,7 +120,7 @@ fn cancelled_timer_costs_at_most_one_wake_up() {
 
 #[test]
 fn steady_state_does_not_grow() {
-    let mut wheel = Wheel::new(0);
+    let mut wheel = Wheel::new(0, false);
     for round in 0..100u64 {
         let now_ns = round * SECOND_NS;
         let keys: Vec<_> = (0..100).map(|i| wheel.insert(now_ns + i * 10_000_000, i)).collect();
@@ -126,18 +138,27 @@ struct Pair {
     /// All timers that were ever inserted, each with its key in the wheel and its key in the model. Keys can be stale.
     keys: Vec<(TimerKey, (u64, u64))>,
     latest_ns: u64,
+    is_virtual: bool,
 }
 
 impl Pair {
-    fn new(now_ns: u64) -> Self {
-        Self { wheel: Wheel::new(now_ns), model: BTreeMap::new(), keys: Vec::new(), latest_ns: now_ns }
+    fn new(now_ns: u64, is_virtual: bool) -> Self {
+        Self {
+            is_virtual,
+            wheel: Wheel::new(now_ns, is_virtual),
+            model: BTreeMap::new(),
+            keys: Vec::new(),
+            latest_ns: now_ns,
+        }
     }
 
     fn insert(&mut self, deadline_ns: u64) {
         let latest_ns = self.latest_ns;
-        let current_ns = if latest_ns == u64::MAX { latest_ns } else { latest_ns - latest_ns % TICK_NS };
+        let is_exact = self.is_virtual || latest_ns == u64::MAX;
+        let current_ns = if is_exact { latest_ns } else { latest_ns - latest_ns % TICK_NS };
+        let due_ns = if self.is_virtual { deadline_ns } else { due_ns(deadline_ns) };
         let serial = self.keys.len() as u64;
-        let model_key = (due_ns(deadline_ns).max(current_ns), serial);
+        let model_key = (due_ns.max(current_ns), serial);
         self.keys.push((self.wheel.insert(deadline_ns, serial), model_key));
         self.model.insert(model_key, serial);
     }
@@ -193,7 +214,7 @@ fn fault_16_million_timers_fire_in_order_and_never_early() {
     };
     let mut random = fastrand::Rng::with_seed(16);
     let start_ns = random.u64(..) >> 8;
-    let mut pair = Pair::new(start_ns);
+    let mut pair = Pair::new(start_ns, false);
     for _ in 0..count {
         // Deadlines are distributed logarithmically, up to four years.
         let span_ns = (4 * YEAR_NS) >> random.u32(..40);
@@ -226,9 +247,10 @@ proptest! {
     #[test]
     fn wheel_matches_sorted_map(
         start_ns in any_span_ns(),
+        is_virtual in any::<bool>(),
         steps in prop::collection::vec((0..21, any_span_ns(), any::<usize>()), 0..200),
     ) {
-        let mut pair = Pair::new(start_ns);
+        let mut pair = Pair::new(start_ns, is_virtual);
         pair.insert(start_ns);
         for (action, span_ns, nth) in steps {
             let (now_ns, nth) = (pair.latest_ns, nth % pair.keys.len());
