@@ -30,9 +30,15 @@ use crate::driver::{Disk, PerProcess, catch_and_log_panic, log_event};
 /// ```
 pub const MAX_BLOCKING_THREADS: usize = 512;
 
-/// Maximum number of threads for file operations. Few disks benefit from more requests in flight, and each thread needs
-/// memory for its stack.
-const MAX_FILE_THREADS: usize = 32;
+/// Maximum number of threads that run file operations, without stalled threads. Few disks benefit from more requests in
+/// flight, and each thread needs memory for its stack.
+const FILE_THREADS: usize = 32;
+
+/// Maximum number of threads for file operations, with stalled threads.
+const MAX_FILE_THREADS: usize = 512;
+
+/// Time after which all threads of a pool are stalled if none of them has started waiting work.
+const STALL_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Maximum number of closures that wait in the queue of a pool, or of a file. More of them than tasks that wait for a
 /// result means that an application does not limit what it starts.
@@ -42,8 +48,11 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) type Work = Box<dyn FnOnce() + Send>;
 
+/// A pool grows beyond its usual number of threads while work stalls, so that work on a dead mount, for example, does
+/// not stop all other work.
 pub(super) struct Pool {
     thread_name: &'static str,
+    usual_threads: usize,
     max_threads: usize,
     state: Mutex<State>,
     work_available: Condvar,
@@ -55,15 +64,44 @@ struct State {
     idle: usize,
     /// Set if the last thread could not be started.
     lacks_threads: bool,
+    /// Number of closures that have been started.
+    started: u64,
+    /// Number of closures that are running.
+    running: usize,
+    /// Number of closures that were running at the last stall, and still are. They do not count towards the usual number
+    /// of threads.
+    stalled: usize,
+    /// Value of `started` at the last stall.
+    stalled_at: u64,
+    /// Set while a thread checks whether work stalls.
+    is_watched: bool,
 }
 
-static WORK: PerProcess<Pool> = PerProcess::new(|| Pool::new("anello-blocking", MAX_BLOCKING_THREADS));
-pub(super) static FILES: PerProcess<Pool> = PerProcess::new(|| Pool::new("anello-files", MAX_FILE_THREADS));
+static WORK: PerProcess<Pool> =
+    PerProcess::new(|| Pool::new("anello-blocking", MAX_BLOCKING_THREADS, MAX_BLOCKING_THREADS));
+pub(super) static FILES: PerProcess<Pool> =
+    PerProcess::new(|| Pool::new("anello-files", FILE_THREADS, MAX_FILE_THREADS));
 
 impl Pool {
-    const fn new(thread_name: &'static str, max_threads: usize) -> Self {
-        let state = Mutex::new(State { work: VecDeque::new(), threads: 0, idle: 0, lacks_threads: false });
-        Self { thread_name, max_threads, state, work_available: Condvar::new() }
+    const fn new(thread_name: &'static str, usual_threads: usize, max_threads: usize) -> Self {
+        let state = State {
+            work: VecDeque::new(),
+            threads: 0,
+            idle: 0,
+            lacks_threads: false,
+            started: 0,
+            running: 0,
+            stalled: 0,
+            stalled_at: 0,
+            is_watched: false,
+        };
+        let state = Mutex::new(state);
+        Self { thread_name, usual_threads, max_threads, state, work_available: Condvar::new() }
+    }
+
+    /// Returns the number of threads that may exist now.
+    fn thread_limit(&self, state: &State) -> usize {
+        self.max_threads.min(self.usual_threads + state.stalled)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -93,11 +131,58 @@ impl Pool {
         state.work.push_back(work);
         if state.idle >= state.work.len() {
             self.work_available.notify_one();
-        } else if state.threads < self.max_threads {
+        } else if state.threads < self.thread_limit(&state) {
             state.threads += 1;
             drop(state);
             self.start_thread();
+        } else if self.usual_threads < self.max_threads && !state.is_watched {
+            state.is_watched = true;
+            drop(state);
+            self.start_watch();
         }
+    }
+
+    fn start_watch(&'static self) {
+        let pinned = pinned_core();
+        let started = thread::Builder::new().name(format!("{}-watch", self.thread_name)).spawn(move || {
+            pinned.inspect(unpin_thread);
+            self.watch();
+        });
+        if let Err(error) = started {
+            self.lock().is_watched = false;
+            log_event!(DEBUG, %error, "cannot spawn a thread that watches for stalled work");
+        }
+    }
+
+    /// Adds threads whenever no work has been started for [`STALL_TIMEOUT`]. Returns when no work is waiting.
+    fn watch(&'static self) {
+        let mut state = self.lock();
+        while !state.work.is_empty() {
+            let started_before = state.started;
+            drop(state);
+            thread::sleep(STALL_TIMEOUT);
+            state = self.lock();
+            if state.started == started_before && !state.work.is_empty() {
+                (state.stalled, state.stalled_at) = (state.running, state.started);
+                let (stalled, waiting) = (state.stalled, state.work.len());
+                let new_threads = self.thread_limit(&state).saturating_sub(state.threads).min(waiting);
+                state.threads += new_threads;
+                drop(state);
+                if new_threads > 0 {
+                    log_event!(
+                        WARN,
+                        stalled,
+                        new_threads,
+                        "blocking operations do not complete; adding threads"
+                    );
+                }
+                for _ in 0..new_threads {
+                    self.start_thread();
+                }
+                state = self.lock();
+            }
+        }
+        state.is_watched = false;
     }
 
     fn start_thread(&'static self) {
@@ -152,9 +237,16 @@ impl Pool {
     /// Runs the queued work, which catches its own panics. Abandoned results are dropped here.
     fn run_queued<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         while let Some(work) = state.work.pop_front() {
+            state.started += 1;
+            state.running += 1;
+            let number = state.started;
             drop(state);
             catch_and_log_panic("abandoned result of blocking work panicked while being dropped", work);
             state = self.lock();
+            state.running -= 1;
+            if number <= state.stalled_at {
+                state.stalled -= 1;
+            }
         }
         state
     }
@@ -217,7 +309,9 @@ pub(super) fn is_simulated() -> bool {
 ///
 /// This pool has up to 32 threads, which also run the operations of [`File`](crate::fs::File). Use it for operations
 /// of bounded duration, such as opening, listing, reading or removing files. Do not use it for pipes, locks or
-/// computations: they would delay every file operation in the process. As with
+/// computations: they would delay every file operation in the process. If all threads are busy and none of them becomes
+/// free for 100 ms, for example because a mount is dead, these operations no longer count, and up to 32 more threads
+/// run the others. At most 512 threads exist; if none of them becomes free, operations wait. As with
 /// [`spawn_blocking`](crate::spawn_blocking), the operation runs even if the future is never polled or is dropped.
 ///
 /// ```
@@ -338,9 +432,50 @@ mod tests {
     use super::*;
 
     #[test]
+    fn pool_grows_while_work_stalls() {
+        static POOL: Pool = Pool::new("test", 2, 5);
+        let (release, released) = mpsc::channel::<()>();
+        let released = Arc::new(Mutex::new(released));
+        let (start, started) = mpsc::channel();
+        let block = || {
+            let (start, released) = (start.clone(), Arc::clone(&released));
+            assert!(POOL.add(Box::new(move || {
+                start.send(()).expect("the test waits");
+                drop(released.lock().expect("no panic").recv());
+            })));
+        };
+        let run_one = || {
+            let (done, is_done) = mpsc::channel();
+            assert!(POOL.add(Box::new(move || done.send(()).expect("the test waits"))));
+            is_done.recv().expect("the work runs");
+        };
+        for blocked in 1..=5 {
+            block();
+            started.recv().expect("the work starts");
+            assert!(POOL.lock().threads >= blocked);
+            if blocked < 5 {
+                run_one();
+            }
+        }
+        // At the maximum, further work waits until a thread becomes free.
+        block();
+        thread::sleep(STALL_TIMEOUT * 3);
+        assert_eq!((POOL.lock().threads, started.try_recv()), (5, Err(mpsc::TryRecvError::Empty)));
+
+        drop(release);
+        started.recv().expect("the work starts");
+        run_one();
+        while POOL.lock().idle < 5 || POOL.lock().is_watched {
+            thread::yield_now();
+        }
+        let state = POOL.lock();
+        assert_eq!((state.running, state.stalled, POOL.thread_limit(&state)), (0, 0, 2));
+    }
+
+    #[test]
     fn work_is_rejected_while_queue_is_full() {
         // A pool without threads.
-        static POOL: Pool = Pool::new("test", 0);
+        static POOL: Pool = Pool::new("test", 0, 0);
         for _ in 0..MAX_QUEUED_WORK {
             assert!(POOL.add(Box::new(|| ())));
         }

@@ -16,6 +16,7 @@
 //! | other `*_at` write of up to 32 KiB | io_uring | takes 0.85 to 0.9 of the CPU time of the pool |
 //! | longer `*_at` write to the page cache | file pool, one per file at a time | the writes of a file exclude each other |
 //! | other reads and writes | file pool | its threads copy in parallel |
+//! | open of a FIFO by path | a thread of [`spawn_blocking`](crate::spawn_blocking) | waits until the other end is opened |
 //! | open, metadata, directories, sync, and so on | file pool | io_uring also runs them on threads |
 //!
 //! For direct I/O with many operations in flight, allocate [registered](AlignedBuf::registered) buffers and reuse them:
@@ -28,9 +29,10 @@
 //! The file pool replaces io_uring on the other drivers, outside a runtime, and on file systems that do not support
 //! `RWF_NOWAIT`, where io_uring would use a few threads of its own.
 //!
-//! The file pool has up to 32 threads, which all runtimes of the process share; see [`spawn_file_operation`]. On the
-//! simulated drivers, files are real, and the virtual clock does not advance during an operation. On simulated hosts,
-//! operations can be delayed, fail, or be undone by a crash; see [`sim`](crate::sim).
+//! The file pool has up to 32 threads, which all runtimes of the process share, and more, up to 512, while operations do
+//! not complete, for example on a dead mount; see [`spawn_file_operation`]. On the simulated drivers, files are real, and
+//! the virtual clock does not advance during an operation. On simulated hosts, operations can be delayed, fail, or be
+//! undone by a crash; see [`sim`](crate::sim).
 //!
 //! # Cancellation
 //!

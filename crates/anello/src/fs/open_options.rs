@@ -5,7 +5,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::file::File;
-use super::path_error::on_path_changing;
+use super::path_error::on_path_opening;
 use crate::driver::NameChange;
 
 /// Options for opening a file, as in `std::fs::OpenOptions`.
@@ -202,6 +202,10 @@ impl OpenOptions {
 
     /// Opens the file (`openat(2)`, file pool). Cancel-safe: an abandoned file is closed.
     ///
+    /// Opening a FIFO waits for its other end, as in std, on a thread of [`spawn_blocking`](crate::spawn_blocking), which
+    /// dropping the future does not release. [`pipe::OpenOptions`](crate::net::pipe::OpenOptions) opens a FIFO without
+    /// a thread.
+    ///
     /// ```
     /// # use anello::fs::OpenOptions;
     /// # anello::example! {
@@ -220,7 +224,7 @@ impl OpenOptions {
             options.custom_flags(self.custom_flags.unwrap_or(0) | direct);
         }
         let change = if self.truncates { NameChange::Replace } else { NameChange::Create };
-        on_path_changing("open", change, path, move |path| options.open(path)).await.map(File::from_std)
+        on_path_opening("open", change, path, move |path| options.open(path)).await.map(File::from_std)
     }
 }
 

@@ -1,10 +1,11 @@
-//! Functions on files, links and metadata. Each runs as one operation on the file pool.
+//! Functions on files, links and metadata. Each runs as one operation on the file pool, or, if it opens a FIFO, on the
+//! threads of `spawn_blocking`.
 
 use std::fs::{Metadata, Permissions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::path_error::{on_path, on_path_changing, on_paths};
+use super::path_error::{on_path, on_path_changing, on_path_opening, on_paths, on_paths_opening};
 use crate::driver::{Disk, NameChange};
 
 /// Reads a whole file (`openat(2)`, `read(2)`, file pool). Cancel-safe.
@@ -18,7 +19,7 @@ use crate::driver::{Disk, NameChange};
 /// # Errors
 /// Returns the error of the system call, with the path in its message ([`PathError`](super::PathError)).
 pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-    on_path("read", path, |path| std::fs::read(path)).await
+    on_path_opening("read", NameChange::None, path, |path| std::fs::read(path)).await
 }
 
 /// Reads a whole file as text (`openat(2)`, `read(2)`, file pool). Cancel-safe.
@@ -32,7 +33,7 @@ pub async fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 /// # Errors
 /// See [`read`]. Also returns `InvalidData` if the file is not valid UTF-8.
 pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
-    on_path("read", path, |path| std::fs::read_to_string(path)).await
+    on_path_opening("read", NameChange::None, path, |path| std::fs::read_to_string(path)).await
 }
 
 /// Writes a whole file, which is created or truncated first (`openat(2)`, `write(2)`, file pool).
@@ -53,7 +54,7 @@ pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
 pub async fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> io::Result<()> {
     let content = content.as_ref().to_vec();
     let write = move |path: &Path| std::fs::write(path, content);
-    on_path_changing("write", NameChange::Replace, path, write).await
+    on_path_opening("write", NameChange::Replace, path, write).await
 }
 
 /// Copies the content and permissions of a file, and returns the number of bytes copied.
@@ -76,7 +77,7 @@ pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u6
     let copy = |disk: Disk, from: &Path, to: &Path| {
         disk.on_path(NameChange::Replace, to, || std::fs::copy(from, to))
     };
-    on_paths("copy", "to", from, to, copy).await
+    on_paths_opening("copy", "to", from, to, copy).await
 }
 
 /// Renames a file or directory, and replaces the target if it exists (`rename(2)`, file pool).

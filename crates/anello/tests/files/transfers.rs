@@ -15,6 +15,7 @@ use anello::fs::File;
 use anello::task::MAX_BLOCKING_THREADS;
 use anello::time::sleep;
 use anello::{current_driver_metrics, spawn, spawn_blocking, yield_now};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::common::{
     assert_same_bytes, exchange, file_of, in_own_process, on_both_drivers, on_every_driver,
@@ -114,6 +115,47 @@ fn file_operations_complete_while_blocking_pool_is_busy() {
                     ended.await.unwrap();
                 }
                 assert_eq!(running.load(Ordering::SeqCst), MAX_BLOCKING_THREADS + 8);
+            });
+        });
+    });
+}
+
+/// Operations that wait for another process, or for a dead mount, do not stop the others.
+#[test]
+fn file_operations_complete_while_others_stall() {
+    in_own_process(|| {
+        on_both_drivers(|setup| {
+            const STALLED: usize = 40;
+            let directory = tempfile::tempdir().unwrap();
+            let [unopened, fifo] = ["unopened", "fifo"].map(|name| directory.path().join(name));
+            for path in [&unopened, &fifo] {
+                mknodat(CWD, path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+            }
+            // With this writer, opening the FIFO does not wait, but reading does.
+            let mut writer = OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
+            setup.run(async {
+                let open = || spawn(anello::fs::read(unopened.clone()));
+                let opens: Vec<_> = (0..STALLED).map(|_| open()).collect();
+                let files = (0..STALLED).map(|_| File::from_std(std::fs::File::open(&fifo).unwrap()));
+                let read = |file: File| spawn(async move { file.read(&mut [0]).await.unwrap() });
+                let reads: Vec<_> = files.map(read).collect();
+                yield_now().await;
+                for _ in 0..100 {
+                    assert!(anello::fs::metadata(directory.path()).await.unwrap().is_dir());
+                }
+                assert!(!opens.iter().any(|open| open.is_finished()));
+                assert!(!reads.iter().any(|read| read.is_finished()));
+                io::Write::write_all(&mut writer, &[0; STALLED]).unwrap();
+                for read in reads {
+                    assert_eq!(read.await.unwrap(), 1);
+                }
+                while !opens.iter().all(|open| open.is_finished()) {
+                    drop(OpenOptions::new().read(true).write(true).open(&unopened).unwrap());
+                    yield_now().await;
+                }
+                for open in opens {
+                    assert_eq!(open.await.unwrap().unwrap(), b"");
+                }
             });
         });
     });
