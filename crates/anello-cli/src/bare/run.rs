@@ -7,6 +7,7 @@ use anello_bare::disk::Worker;
 use anello_bare::{Model, Options, UringOptions};
 
 use super::flags::{Address, Arguments, Baseline, DiskArguments, UringArguments};
+use crate::common::bind_retry::bind_with_retry;
 use crate::common::error::Context;
 use crate::common::output::announce;
 
@@ -29,7 +30,7 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     };
     let features = anello_bare::check(model, &options)?;
     let features = features.map(|features| format!(" features={features}")).unwrap_or_default();
-    let listeners = anello_bare::listen_for(addr, &options).context(addr)?;
+    let listeners = bind_with_retry(|| anello_bare::listen_for(addr, &options)).context(addr)?;
     let bound = listeners.first().ok_or_else(|| io::Error::other("no listening socket"))?.local_addr()?;
     announce(&format!("anello bare ready addr={bound} model={model}{features}\n"));
     anello_bare::run(model, listeners, &options)?;
@@ -39,7 +40,7 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
 fn disk(arguments: &DiskArguments) -> io::Result<ExitCode> {
     let DiskArguments { engine, file, create_bytes, address: Address { addr } } = arguments;
     let worker = Worker::open(*engine, file, *create_bytes)?;
-    let listener = anello_bare::listen(*addr).context(addr)?;
+    let listener = bind_with_retry(|| anello_bare::listen(*addr)).context(addr)?;
     announce(&format!(
         "anello bare disk ready addr={} engine={engine} file_bytes={} way=\"{}\" sync=\"direct writes only\"\n",
         listener.local_addr()?,

@@ -14,6 +14,7 @@ use anello_http::observe::health::{self, HealthFormat};
 use anello_http::server::Eviction;
 use anello_http::{Request, Response, Server};
 
+use super::bind_retry::bind_with_retry;
 use super::boxed_handler::boxed_handler;
 use super::error::Context;
 use super::listening::conflicting_flag_error;
@@ -41,7 +42,7 @@ impl AdminFlags {
 }
 
 pub fn listen(address: SocketAddr) -> io::Result<StdListener> {
-    StdListener::bind(address).context(format_args!("--metrics-addr {address}"))
+    bind_with_retry(|| StdListener::bind(address)).context(format_args!("--metrics-addr {address}"))
 }
 
 /// Returns the field of the ready line with the address of the endpoints, preceded by a space.

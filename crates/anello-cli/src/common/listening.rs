@@ -23,6 +23,7 @@ use futures_util::future::{Either, select};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::address::Address;
+use super::bind_retry::bind_with_retry;
 use super::error::{Context, invalid_input};
 use super::values::Cores;
 
@@ -133,7 +134,7 @@ fn listen(address: &Address, workers: usize) -> io::Result<(Vec<ListeningSocket>
         Address::Unix(name) => name,
     };
     let path = name.as_pathname();
-    let listener = match bind_unix(name) {
+    let listener = match bind_with_retry(|| bind_unix(name)) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && path.is_some() => Err(error)
             .context_and_remedy(address, "used by a running server, or not a socket; choose another path"),
         result => result.context(address),
@@ -161,7 +162,7 @@ fn bind_tcp(address: SocketAddr, is_further: bool, is_shared: bool) -> io::Resul
         socket.listen(BACKLOG)?;
         io::Result::Ok(socket.into())
     };
-    listen().context(address)
+    bind_with_retry(listen).context(address)
 }
 
 /// Binds a Unix listener. Replaces a stale socket file, so that a restart after a crash needs no manual cleanup.

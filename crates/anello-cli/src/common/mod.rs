@@ -3,6 +3,7 @@
 pub mod activation;
 pub mod address;
 pub mod admin;
+pub mod bind_retry;
 pub mod boxed_handler;
 pub mod build_identity;
 pub mod cpu_limits;

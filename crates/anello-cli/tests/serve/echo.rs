@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use anello_test::{hang_timeout, on_each_driver_flag};
+use anello_test::{driver_flags, hang_timeout, on_each_driver_flag};
 
 use crate::common::anello;
 use crate::common::served::{Served, connect};
@@ -365,5 +365,25 @@ fn address_in_use_is_rejected_for_any_number_of_workers() {
         server.stop();
         // Recently closed connections do not keep the address in use.
         Served::start_echo(&["--addr", &address, "--cores", "0,0"]).stop();
+    }
+}
+
+#[test]
+fn address_of_killed_server_can_be_bound_again() {
+    for driver in driver_flags() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket_file = format!("unix:{}", directory.path().join("socket").display());
+        for address in ["127.0.0.78:0", "unix:@anello-killed", &socket_file] {
+            let start =
+                |address: &str| Served::start_echo(&["--addr", address, "--driver", driver, "--cores", "0"]);
+            let mut server = start(address);
+            for _ in 0..5 {
+                let address = server.address().to_owned();
+                // Kills the process and waits for its exit, after which io_uring can still hold its sockets.
+                drop(server);
+                server = start(&address);
+            }
+            server.stop();
+        }
     }
 }

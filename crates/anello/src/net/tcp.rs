@@ -18,6 +18,10 @@ use super::stream_socket::StreamSocket;
 use super::tcp_options::tcp_options;
 use crate::driver::{ListenOptions, SocketOption, log_event, with_context};
 use crate::executor::current;
+use crate::time::{Instant, pause};
+
+/// Delay before an address that is in use is bound again.
+const BIND_RETRY_DELAY: Duration = Duration::from_millis(10);
 
 /// TCP connection, bound to this thread's runtime.
 ///
@@ -165,17 +169,21 @@ pub type TcpListener = StreamListener<Tcp>;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct TcpListenerBuilder(ListenOptions);
+pub struct TcpListenerBuilder {
+    options: ListenOptions,
+    bind_timeout: Duration,
+}
 
 impl Default for TcpListenerBuilder {
     fn default() -> Self {
-        Self(ListenOptions { backlog: BACKLOG, ..ListenOptions::default() })
+        let options = ListenOptions { backlog: BACKLOG, ..ListenOptions::default() };
+        Self { options, bind_timeout: Duration::ZERO }
     }
 }
 
 impl TcpListenerBuilder {
     fn with(mut self, option: SocketOption, value: i32) -> Self {
-        self.0.options.push((option, value));
+        self.options.options.push((option, value));
         self
     }
 
@@ -191,7 +199,7 @@ impl TcpListenerBuilder {
     /// # }
     /// ```
     pub fn backlog(mut self, backlog: u32) -> Self {
-        self.0.backlog = backlog;
+        self.options.backlog = backlog;
         self
     }
 
@@ -295,7 +303,7 @@ impl TcpListenerBuilder {
     /// # }
     /// ```
     pub fn tcp_keepalive(mut self, keepalive: &TcpKeepalive) -> Self {
-        self.0.options.extend(keepalive.to_options());
+        self.options.options.extend(keepalive.to_options());
         self
     }
 
@@ -341,12 +349,34 @@ impl TcpListenerBuilder {
     /// # }
     /// ```
     pub fn bind_device(mut self, interface: impl AsRef<[u8]>) -> Self {
-        self.0.device = Some(interface.as_ref().to_vec());
+        self.options.device = Some(interface.as_ref().to_vec());
+        self
+    }
+
+    /// Sets how long [`bind_host`](Self::bind_host) waits for an address that is in use. The default is zero.
+    ///
+    /// When a process that uses io_uring is killed, the kernel closes its sockets after the exit of the process: usually
+    /// within 0.1 s, later on a busy machine. A server that replaces it should wait for a second or two. The address of
+    /// a process that shuts its runtime down, or uses epoll, is free when it has exited.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # anello::example! {
+    /// # use anello::net::TcpListener;
+    /// let previous = TcpListener::bind("127.0.0.1:0")?;
+    /// let address = previous.local_addr()?;
+    /// anello::spawn(async move { drop(previous) }).detach();
+    /// let builder = TcpListener::builder().bind_timeout(Duration::from_secs(2));
+    /// assert_eq!(builder.bind_host(address).await?.local_addr()?, address);
+    /// # }
+    /// ```
+    pub fn bind_timeout(mut self, timeout: Duration) -> Self {
+        self.bind_timeout = timeout;
         self
     }
 
     /// Binds and listens (`socket(2)`, `bind(2)`, `listen(2)`) with `SO_REUSEADDR`, on the first address that can be
-    /// bound. To bind to a host name, use [`bind_host`](Self::bind_host), which resolves it without blocking.
+    /// bound. To bind to a host name, or to wait for an address, use [`bind_host`](Self::bind_host), which does not block.
     ///
     /// # Errors
     /// Returns the error of the last address if no address can be bound, for example because it is in use, not
@@ -366,11 +396,11 @@ impl TcpListenerBuilder {
     /// ```
     #[track_caller]
     pub fn bind(&self, address: impl ToSocketAddrs) -> io::Result<TcpListener> {
-        self.bind_to_first(address.to_host()?.without_resolution()?)
+        self.bind_to_first(&address.to_host()?.without_resolution()?)
     }
 
     /// Binds like [`bind`](Self::bind), and also accepts a host name, which is resolved on a thread in the blocking
-    /// pool.
+    /// pool. Waits for an address that is in use, up to the [`bind_timeout`](Self::bind_timeout). Cancel-safe.
     ///
     /// # Errors
     /// Returns an error if the name cannot be resolved or no address can be bound.
@@ -386,15 +416,26 @@ impl TcpListenerBuilder {
     /// # }
     /// ```
     pub async fn bind_host(&self, host: impl ToSocketAddrs) -> io::Result<TcpListener> {
-        self.bind_to_first(host.to_host()?.resolve().await?)
+        let addresses = host.to_host()?.resolve().await?;
+        let start = Instant::now();
+        loop {
+            match self.bind_to_first(&addresses) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::AddrInUse && start.elapsed() < self.bind_timeout =>
+                {
+                    pause(BIND_RETRY_DELAY).await;
+                }
+                bound => return bound,
+            }
+        }
     }
 
     #[track_caller]
-    fn bind_to_first(&self, addresses: Vec<SocketAddr>) -> io::Result<TcpListener> {
+    fn bind_to_first(&self, addresses: &[SocketAddr]) -> io::Result<TcpListener> {
         let shared = current();
         let mut failed = io::Error::new(io::ErrorKind::InvalidInput, "host has no addresses");
-        for address in addresses {
-            let listening = shared.driver.borrow_mut().listen(address, &self.0);
+        for &address in addresses {
+            let listening = shared.driver.borrow_mut().listen(address, &self.options);
             match listening {
                 Ok(key) => return Ok(TcpListener::new(Listener::new(shared, key))),
                 Err(error) => failed = with_context(format_args!("cannot bind {address}"), error),

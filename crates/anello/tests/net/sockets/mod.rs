@@ -166,6 +166,9 @@ fn error_contains_address_in_use() {
                 "binding to a non-local address must fail"
             );
             assert!(TcpListener::bind(&[][..] as &[SocketAddr]).is_err());
+            let builder = TcpListener::builder().bind_timeout(Duration::from_millis(30));
+            let error = builder.bind_host(address).await.unwrap_err();
+            assert_eq!(raw_os_error(&error), Some(libc::EADDRINUSE));
             drop(listener);
             // The kernel releases the address in the next turn at the latest.
             while TcpListener::bind(address).is_err() {

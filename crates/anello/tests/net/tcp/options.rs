@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anello::net::{TcpKeepalive, TcpListener, TcpSocket, TcpStream, UnixStream, raw_os_error};
+use anello::time::sleep;
 use anello::{current_driver_metrics, yield_now};
 
 use crate::common::{
     ANY_PORT, Rng, Setup, TURNS, on_both_drivers, on_every_driver, on_every_driver_and_sim, pair,
-    poll_at_most,
+    poll_at_most, poll_once,
 };
 
 fn address(text: &str) -> SocketAddr {
@@ -288,6 +289,29 @@ fn unix_streams_have_buffer_sizes_and_errors() {
             one.set_send_buffer_size(30_000).unwrap();
             assert_eq!(one.send_buffer_size().unwrap(), 60_000);
             assert!(one.take_error().unwrap().is_none());
+        });
+    });
+}
+
+#[test]
+fn bind_host_waits_for_address_in_use() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let previous = TcpListener::bind(ANY_PORT).unwrap();
+            let at = previous.local_addr().unwrap();
+            let builder = TcpListener::builder().bind_timeout(Duration::MAX);
+            let mut bound = Box::pin(builder.bind_host(at));
+            for _ in 0..3 {
+                assert!(poll_once(bound.as_mut()).await.is_none());
+                sleep(Duration::from_millis(20)).await;
+            }
+            drop(previous);
+            assert_eq!(bound.await.unwrap().local_addr().unwrap(), at);
+            // Other errors are returned immediately.
+            if !is_simulated(setup) {
+                let error = builder.bind_host("198.51.100.1:80").await.unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
+            }
         });
     });
 }
