@@ -211,9 +211,8 @@ impl ConnectionTimer {
     /// state, no task is polling the socket. With `half_close`, a client that has only shut down its write direction gets
     /// its response.
     fn cancel_if_gone(&self, half_close: bool) {
-        // A Unix socket, whose peer has no IP address, is closed in both directions.
-        let is_reset = || self.shutdown_handle.peer_addr().is_err();
-        if self.shutdown_handle.is_peer_closed() && (!half_close || is_reset()) {
+        let handle = &self.shutdown_handle;
+        if handle.is_peer_closed() && (!half_close || handle.is_broken()) {
             self.abort(CancelReason::ClientGone);
         }
     }

@@ -15,6 +15,11 @@ macro_rules! machine_calls {
                     .is_none_or(|stream| sockets.is_peer_closed(&stream.socket, stream.family))
             }
 
+            pub fn is_broken(&self, key: Key) -> bool {
+                let sockets = self.kernel.sockets();
+                self.streams.get(key).is_none_or(|stream| sockets.is_broken(&stream.socket, stream.family))
+            }
+
             /// Returns `true` if the write direction of a stream has not been shut down.
             pub fn is_write_open(&self, key: Key) -> bool {
                 self.streams.get(key).is_some_and(|stream| stream.sends.check_open().is_ok())

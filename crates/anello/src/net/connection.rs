@@ -50,10 +50,10 @@ pub struct ShutdownHandle {
 }
 
 impl ShutdownHandle {
-    /// Returns the address of the peer (`getpeername(2)`).
+    /// Returns the address of the peer (`getpeername(2)`, or `SO_PEERNAME` if the connection is broken).
     ///
     /// # Errors
-    /// Returns an error if the connection is broken or closed, or is not an IP connection.
+    /// Returns an error if the stream has been dropped, or is not an IP connection.
     ///
     /// ```
     /// # anello::example! {
@@ -86,6 +86,25 @@ impl ShutdownHandle {
     /// ```
     pub fn is_peer_closed(&self) -> bool {
         self.shared.driver.borrow().is_peer_closed(self.key)
+    }
+
+    /// Returns whether the connection is broken, for example because the peer has reset it, or closed in both directions.
+    ///
+    /// ```
+    /// # anello::example! {
+    /// use anello::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let mut client = TcpStream::connect(listener.local_addr()?).await?;
+    /// let server = listener.accept().await?;
+    /// let handle = client.shutdown_handle();
+    /// assert!(!handle.is_broken());
+    /// server.abort();
+    /// assert!(client.recv().await.is_err() && handle.is_broken());
+    /// # }
+    /// ```
+    pub fn is_broken(&self) -> bool {
+        self.shared.driver.borrow().is_broken(self.key)
     }
 
     /// Shuts down the read half (`shutdown(2)` with `SHUT_RD`). Buffered data is still returned, then EOF.

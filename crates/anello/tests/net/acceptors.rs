@@ -3,11 +3,13 @@
 use std::cell::Cell;
 use std::io::Read;
 use std::net::SocketAddr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr as UnixAddr;
 use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
-use anello::net::{TcpListener, TcpStream};
+use anello::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use anello::server::{GroupMember, ListenerGroup, PendingConnections};
 use anello::time::{sleep, timeout};
 use anello::{spawn, yield_now};
@@ -235,5 +237,52 @@ fn random_joins_and_leaves_lose_no_connection() {
             let served: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
             assert_eq!(served, client_count + addresses.len());
         }
+    });
+}
+
+/// A client can reset or close its connection before the server has accepted it.
+#[test]
+fn address_of_peer_is_known_after_reset() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            for address in [ANY_PORT, "[::1]:0"] {
+                let listener = TcpListener::bind(address).unwrap();
+                for is_accepted_before in [false, true] {
+                    let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+                    let expected = client.local_addr().unwrap();
+                    let server = match is_accepted_before {
+                        true => {
+                            let server = listener.accept().await.unwrap();
+                            client.abort();
+                            server
+                        }
+                        false => {
+                            client.abort();
+                            listener.accept().await.unwrap()
+                        }
+                    };
+                    let handle = server.shutdown_handle();
+                    until(|| handle.is_broken()).await;
+                    assert_eq!(server.peer_addr().unwrap(), expected, "{}", setup.name);
+                    assert_eq!(handle.peer_addr().unwrap(), expected);
+                    assert_eq!(server.local_addr().unwrap(), listener.local_addr().unwrap());
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn address_of_unix_peer_is_known_after_close() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let name = format!("anello-closed-{}-{}", std::process::id(), setup.name);
+            let name = UnixAddr::from_abstract_name(&name).unwrap();
+            let listener = UnixListener::bind_addr(&name).unwrap();
+            drop(UnixStream::connect_addr(&name).await.unwrap());
+            let server = listener.accept().await.unwrap();
+            until(|| server.shutdown_handle().is_broken()).await;
+            assert!(server.peer_addr().unwrap().is_unnamed());
+        });
     });
 }

@@ -36,6 +36,11 @@ impl Driver {
         dispatch!(&*self.backend, machine => machine.is_peer_closed(key))
     }
 
+    /// Returns `true` if the stream no longer exists, or its connection is broken or closed in both directions.
+    pub fn is_broken(&self, key: Key) -> bool {
+        dispatch!(&*self.backend, machine => machine.is_broken(key))
+    }
+
     pub fn shutdown(&self, key: Key, how: Shutdown) -> io::Result<()> {
         with_socket!(self, Target::Stream(key), (sockets, socket) => sockets.shutdown(socket, how))
     }

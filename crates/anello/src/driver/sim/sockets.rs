@@ -244,6 +244,13 @@ impl Sockets for SimNetwork {
         self.lock().is_peer_closed(socket.id(), family)
     }
 
+    fn is_broken(&self, socket: &SimSocket, family: Family) -> bool {
+        match family {
+            Family::Internet => self.lock().endpoint(socket.id()).broken,
+            Family::Unix => self.is_hung_up(socket),
+        }
+    }
+
     fn send(&mut self, socket: &SimSocket, data: &[u8]) -> io::Result<usize> {
         self.send_message(socket, data, Vec::new())
     }
@@ -321,10 +328,9 @@ impl Sockets for SimNetwork {
         {
             return unix.address(end);
         }
-        let is_connected = endpoint.is_stream() && !endpoint.broken;
         let address = match end {
             End::Local => Some(endpoint.local),
-            End::Peer => endpoint.remote.filter(|_| is_connected),
+            End::Peer => endpoint.remote.filter(|_| endpoint.is_stream()),
         };
         to_io_result(address.ok_or(libc::ENOTCONN)).map(SockAddr::from)
     }

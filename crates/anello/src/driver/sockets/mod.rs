@@ -127,6 +127,8 @@ pub(crate) trait Sockets {
     /// Returns `true` if the peer sends no more bytes: a FIN has arrived or the connection is broken, or the peer of a
     /// Unix socket has closed it. A local shutdown makes no difference, as it would to `POLLRDHUP`.
     fn is_peer_closed(&self, socket: &Self::Socket, family: Family) -> bool;
+    /// Returns `true` if the connection is broken, or closed in both directions.
+    fn is_broken(&self, socket: &Self::Socket, family: Family) -> bool;
     fn send(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
     /// Sends data that will soon be followed by more data or a shutdown (`MSG_MORE`).
     fn send_more(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
@@ -353,6 +355,13 @@ impl Sockets for OsSockets {
         }
     }
 
+    fn is_broken(&self, socket: &OwnedFd, family: Family) -> bool {
+        match family {
+            Family::Internet => SockRef::from(socket).peer_addr().is_err(),
+            Family::Unix => self.is_hung_up(socket),
+        }
+    }
+
     #[inline]
     fn send(&mut self, socket: &OwnedFd, data: &[u8]) -> io::Result<usize> {
         send(socket, data, SendFlags::empty())
@@ -426,8 +435,8 @@ impl Sockets for OsSockets {
     fn address(&self, socket: &OwnedFd, end: End) -> io::Result<SockAddr> {
         let socket = SockRef::from(socket);
         match end {
-            End::Local => socket.local_addr(),
-            End::Peer => socket.peer_addr(),
+            End::Local => SockRef::from(socket).local_addr(),
+            End::Peer => socket_options::peer_address(socket),
         }
     }
 

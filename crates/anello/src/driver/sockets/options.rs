@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
+use socket2::{SockAddr, SockRef};
+
 /// A socket option whose value is an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SocketOption {
@@ -177,6 +179,29 @@ pub fn has_received_fin(socket: &impl AsFd) -> bool {
     const CLOSING: u8 = 11;
     let state = get_value::<u8>(socket, libc::IPPROTO_TCP, libc::TCP_INFO, 0);
     matches!(state, Err(_) | Ok(TIME_WAIT | CLOSE | CLOSE_WAIT | LAST_ACK | CLOSING))
+}
+
+/// Returns the address of the peer, also if the connection is broken: `getpeername(2)` then fails, but `SO_PEERNAME`
+/// does not. A client can reset its connection before the server has accepted it.
+pub(in crate::driver) fn peer_address(socket: &impl AsFd) -> io::Result<SockAddr> {
+    let error = match SockRef::from(socket).peer_addr() {
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => error,
+        known => return known,
+    };
+    let local = SockRef::from(socket).local_addr()?;
+    let socket = socket.as_fd().as_raw_fd();
+    // SAFETY: the kernel writes at most `length` bytes, which is the length of an address of this family, and only during
+    // the call. It fails if it has fewer bytes.
+    let named = unsafe {
+        SockAddr::try_init(|address, length| {
+            *length = local.len();
+            match libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERNAME, address.cast(), length) {
+                0 => Ok(()),
+                _ => Err(error),
+            }
+        })
+    };
+    named.map(|((), address)| address)
 }
 
 /// Credentials of a Unix stream's peer, as recorded by the kernel when the stream was connected. On the connecting
