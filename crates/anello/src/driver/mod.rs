@@ -101,7 +101,8 @@ pub use self::sockets::options::PeerCredentials;
 pub(crate) use self::sockets::options::SocketOption;
 pub(crate) use self::sockets::reuse_port::{listen_shared, steer_by_core, stop_steering};
 pub(crate) use self::sockets::{
-    End, Family, FileRange, ListenOptions, Target, check_socket, gone, try_accept, unix_datagrams, unix_name,
+    End, Family, FileRange, ListenOptions, Target, check_linger, check_socket, gone, try_accept,
+    unix_datagrams, unix_name,
 };
 pub(crate) use self::source::interest::{Direction, Side};
 pub use self::source::interest::{Interest, Ready};

@@ -9,7 +9,7 @@ use std::task::Poll;
 
 use super::event::{Direction, EventKind, StreamId, check_token};
 use super::turn::{EventLoop, ip_address};
-use crate::driver::{End, Target, event_waker, unix_name, with_context};
+use crate::driver::{End, Target, check_linger, event_waker, unix_name, with_context};
 
 impl EventLoop {
     /// Starts to connect to an address (`IORING_OP_CONNECT`, Linux 5.5; `connect(2)` on epoll).
@@ -101,7 +101,9 @@ impl EventLoop {
     #[track_caller]
     pub fn import_stream(&mut self, stream: impl Into<OwnedFd>, token: usize) -> io::Result<StreamId> {
         check_token(token);
-        Ok(StreamId { key: self.driver.enter().import_stream(stream.into().into())?, token })
+        let descriptor = stream.into();
+        check_linger(&descriptor);
+        Ok(StreamId { key: self.driver.enter().import_stream(descriptor.into())?, token })
     }
 
     /// Returns `Ready` once the stream is connected. Until then, an event of the kind [`EventKind::Connect`] follows.

@@ -7,7 +7,7 @@ use super::connection::Connection;
 use super::detach_error::DetachError;
 use super::family::{StreamFamily, Tcp, Unix};
 use super::stream_socket::StreamSocket;
-use crate::driver::check_socket;
+use crate::driver::{check_linger, check_socket};
 
 impl<F: StreamFamily> StreamSocket<F> {
     /// Converts a standard library stream.
@@ -30,7 +30,9 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// ```
     #[track_caller]
     pub fn from_std(stream: F::StdStream) -> io::Result<Self> {
-        Ok(Self::new(Connection::import(stream)?))
+        let descriptor = stream.into();
+        check_linger(&descriptor);
+        Ok(Self::new(Connection::import(descriptor)?))
     }
 
     /// Converts a standard library stream from which bytes have already been received. Receives return a copy of
@@ -59,7 +61,9 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// Panics if no runtime is running on this thread.
     #[track_caller]
     pub fn from_std_with(stream: F::StdStream, received: impl AsRef<[u8]>) -> io::Result<Self> {
-        Ok(Self::new(Connection::import_with(stream.into(), received.as_ref())?))
+        let descriptor = stream.into();
+        check_linger(&descriptor);
+        Ok(Self::new(Connection::import_with(descriptor, received.as_ref())?))
     }
 
     /// Converts the stream into a standard library stream in blocking mode, once all accepted bytes are sent. Also
@@ -112,6 +116,7 @@ impl<F: StreamFamily> TryFrom<OwnedFd> for StreamSocket<F> {
     #[track_caller]
     fn try_from(descriptor: OwnedFd) -> io::Result<Self> {
         check_socket(&descriptor, F::FAMILY, false)?;
+        check_linger(&descriptor);
         Ok(Self::new(Connection::import(descriptor)?))
     }
 }

@@ -176,9 +176,10 @@ macro_rules! tcp_options {
             }
 
             /// Sets how the kernel closes the connection (`SO_LINGER`). With a duration of zero, the kernel resets the
-            /// connection and discards unsent bytes. With a longer duration, rounded up to seconds, `close(2)` waits
-            /// until the peer has acknowledged all bytes, and blocks the worker for up to this time. Use
-            /// [`flush`](super::StreamSocket::flush) and an acknowledgement by the application instead.
+            /// connection and discards unsent bytes. A longer duration, rounded up to seconds, lets `close(2)` wait until
+            /// the peer has acknowledged all bytes. This has an effect only in types of the standard library, into which
+            /// a stream is converted: dropping a stream never blocks its worker, and the kernel sends the bytes
+            /// afterwards. To wait for the peer, use an acknowledgement by the application.
             ///
             /// # Errors
             /// Returns the error from `setsockopt(2)`.

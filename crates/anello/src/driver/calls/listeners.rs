@@ -12,7 +12,7 @@ use crate::driver::kernel::Kernel;
 use crate::driver::memory::key::Key;
 use crate::driver::sockets::detached::DetachedSocket;
 use crate::driver::sockets::options::SocketOption;
-use crate::driver::sockets::{Family, ListenOptions, Sockets, Target, gone};
+use crate::driver::sockets::{Family, ListenOptions, Sockets, Target, check_linger, gone};
 use crate::driver::stream::accepted::{AcceptSink, Accepted};
 use crate::driver::wake::queue::PollIo;
 
@@ -44,6 +44,9 @@ impl Driver {
     }
 
     pub fn import_listener(&mut self, socket: DetachedSocket) -> io::Result<Key> {
+        if let DetachedSocket::Os(listener) = &socket {
+            check_linger(listener);
+        }
         dispatch!(self.open_backend()?, machine => {
             let (socket, family) = machine.kernel.sockets_mut().import(socket)?;
             machine.attach_listener(socket, family)

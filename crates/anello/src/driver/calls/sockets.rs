@@ -13,7 +13,7 @@ use crate::driver::kernel::Kernel;
 use crate::driver::memory::key::Key;
 use crate::driver::sockets::detached::AnySocket;
 use crate::driver::sockets::options::{PeerCredentials, SocketOption};
-use crate::driver::sockets::{End, Sockets, Target, gone};
+use crate::driver::sockets::{End, Sockets, Target, check_linger, gone};
 
 /// Evaluates an expression with the kernel's sockets and a socket of the active state machine.
 macro_rules! with_socket {
@@ -125,6 +125,7 @@ impl Driver {
     /// Takes ownership of a socket of the operating system.
     pub fn import_tcp(&mut self, descriptor: OwnedFd) -> io::Result<AnySocket> {
         dispatch!(self.open_backend()?, machine => {
+            check_linger(&descriptor);
             let (socket, _) = machine.kernel.sockets_mut().import(descriptor.into())?;
             Ok(AnySocket::new(socket))
         })

@@ -71,7 +71,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(listener) = self.listeners.get_mut(key) else { return };
         listener.released = true;
         listener.waker = WakerSlot::default();
-        listener.queue.clear();
+        listener.queue.drain(..).for_each(|socket| self.kernel.sockets().close(socket));
         if listener.armed {
             self.stop_accepting(key);
         } else {
@@ -126,7 +126,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if let Some(socket) = socket {
             self.metrics.accepted += 1;
             match &listener.accept_sink {
-                None if listener.released => {}
+                None if listener.released => self.kernel.sockets().close(socket),
                 None => listener.queue.push_back(socket),
                 Some(accept_sink) => {
                     pass_to_sink(self.kernel.sockets_mut(), socket, &**accept_sink);

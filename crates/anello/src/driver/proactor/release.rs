@@ -182,7 +182,9 @@ impl<K: CompletionKernel> Proactor<K> {
         if stream.released && stream.is_idle() && !has_unsent {
             let sockets = self.kernel.sockets();
             stream.sends.reset_at_close_if_failed(sockets, &stream.socket, stream.family);
-            self.remove_stream(key);
+            if let Some(stream) = self.remove_stream(key) {
+                self.kernel.sockets().close(stream.socket);
+            }
         }
     }
 

@@ -250,6 +250,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             // Fails if another owner of the socket has removed it.
             self.kernel.unwatch(&stream.socket).ok();
         }
+        self.kernel.sockets().close(stream.socket);
     }
 
     pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> PollIo<(OwnedFd, Vec<Chunk>)> {
@@ -416,12 +417,8 @@ impl<K: ReadinessKernel> Reactor<K> {
     pub fn shut_down(&mut self, _wakes: &mut WakeQueue) -> io::Result<()> {
         self.listeners = Table::new();
         for key in self.streams.keys() {
-            if self.unsent_bytes(key) > 0 {
-                self.abort(key);
-            }
+            if self.unsent_bytes(key) > 0 { self.abort(key) } else { self.close(key) }
         }
-        self.streams = Table::new();
-        self.stored.clear();
         debug_assert_eq!(self.sources.len(), 0, "invariant 15: shutdown ends while a source is in its table");
         Ok(())
     }

@@ -17,6 +17,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixStream};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -164,6 +165,10 @@ pub(crate) trait Sockets {
     fn is_priority_ready(&self, socket: &Self::Socket) -> bool;
     /// Detaches a socket. Its descriptor is in blocking mode afterwards.
     fn export(&mut self, socket: Self::Socket) -> io::Result<DetachedSocket>;
+    /// Closes a connected socket without blocking.
+    fn close(&self, socket: Self::Socket) {
+        drop(socket);
+    }
     /// Returns the clock used by the timers. It can be read while the driver is borrowed.
     fn clock(&self) -> Clock;
     fn now_ns(&self) -> u64 {
@@ -187,6 +192,33 @@ const SENDFILE_ROUND_BYTES: usize = 16 * 4096;
 
 /// Maximum number of connections that one call rejects.
 const MAX_REJECTIONS_PER_CALL: usize = 256;
+
+/// Set once a socket of this process may have a positive `SO_LINGER`. Connections inherit it from their listener, and can
+/// change drivers.
+static MAY_LINGER: AtomicBool = AtomicBool::new(false);
+
+/// Checks the options of a socket that another part of the application has configured.
+pub(crate) fn check_linger(socket: &impl AsFd) {
+    if lingers(socket) {
+        MAY_LINGER.store(true, Ordering::Relaxed);
+    }
+}
+
+fn lingers(socket: &impl AsFd) -> bool {
+    matches!(socket_options::get(socket, SocketOption::Linger), Ok(1..))
+}
+
+/// Removes a positive `SO_LINGER` from a socket that is about to be closed. With the option, `close(2)` blocks the worker
+/// until the peer has acknowledged all bytes, even if the socket is non-blocking. Without it, the kernel sends them in the
+/// same way after the call.
+#[cold]
+fn stop_lingering(socket: &OwnedFd) {
+    if lingers(socket)
+        && let Err(error) = socket_options::set(socket, SocketOption::Linger, -1)
+    {
+        log_event!(DEBUG, %error, "cannot remove SO_LINGER; closing the socket may block");
+    }
+}
 
 /// Held while a thread sets the mode of a listening socket and relies on it. `O_NONBLOCK` is shared by all descriptors
 /// of a socket, workers may share a socket, and `accept4(2)` has no flag for a non-blocking call. Without the lock, an
@@ -413,6 +445,9 @@ impl Sockets for OsSockets {
     }
 
     fn set_option(&self, socket: &OwnedFd, option: SocketOption, value: i32) -> io::Result<()> {
+        if option == SocketOption::Linger && value > 0 {
+            MAY_LINGER.store(true, Ordering::Relaxed);
+        }
         socket_options::set(socket, option, value)
     }
 
@@ -487,6 +522,13 @@ impl Sockets for OsSockets {
     fn export(&mut self, socket: OwnedFd) -> io::Result<DetachedSocket> {
         SockRef::from(&socket).set_nonblocking(false)?;
         Ok(socket.into())
+    }
+
+    #[inline]
+    fn close(&self, socket: OwnedFd) {
+        if MAY_LINGER.load(Ordering::Relaxed) {
+            stop_lingering(&socket);
+        }
     }
 
     #[inline]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anello::net::{TcpKeepalive, TcpListener, TcpSocket, TcpStream, UnixStream, raw_os_error};
 use anello::time::sleep;
 use anello::{current_driver_metrics, yield_now};
+use socket2::SockRef;
 
 use crate::common::{
     ANY_PORT, Rng, Setup, TURNS, on_both_drivers, on_every_driver, on_every_driver_and_sim, pair,
@@ -311,6 +312,59 @@ fn bind_host_waits_for_address_in_use() {
             if !is_simulated(setup) {
                 let error = builder.bind_host("198.51.100.1:80").await.unwrap_err();
                 assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
+            }
+        });
+    });
+}
+
+/// A close with `SO_LINGER` would block the worker until the peer has acknowledged all bytes, which it does not read here.
+#[test]
+fn dropped_stream_with_linger_does_not_block() {
+    const LENGTH: usize = 100_000;
+    on_both_drivers(|setup| {
+        setup.run(async {
+            let linger = Some(Duration::from_secs(3600));
+            let listener = TcpListener::builder().recv_buffer_size(4096).bind(ANY_PORT).unwrap();
+            let at = listener.local_addr().unwrap();
+            let lingering = TcpListener::bind(ANY_PORT).unwrap();
+            lingering.set_linger(linger).unwrap();
+            for variant in 0..4 {
+                let (stream, mut peer) = match variant {
+                    // Set by the application, inherited from a listener, and imported.
+                    0 => {
+                        let stream = TcpStream::connect(at).await.unwrap();
+                        stream.set_linger(linger).unwrap();
+                        (stream, listener.accept().await.unwrap())
+                    }
+                    1 => {
+                        let socket = TcpSocket::new_v4().unwrap();
+                        socket.set_recv_buffer_size(4096).unwrap();
+                        let peer = socket.connect(lingering.local_addr().unwrap()).await.unwrap();
+                        (lingering.accept().await.unwrap(), peer)
+                    }
+                    2 => {
+                        let socket = std::net::TcpStream::connect(at).unwrap();
+                        SockRef::from(&socket).set_linger(linger).unwrap();
+                        (TcpStream::from_std(socket).unwrap(), listener.accept().await.unwrap())
+                    }
+                    _ => {
+                        // Not yet accepted by the application.
+                        let client = TcpStream::connect(lingering.local_addr().unwrap()).await.unwrap();
+                        drop(client);
+                        continue;
+                    }
+                };
+                let mut stream = stream;
+                assert_eq!(stream.linger().unwrap(), linger);
+                stream.write_all(&vec![7; LENGTH]).await.unwrap();
+                stream.flush().await.unwrap();
+                drop(stream);
+                yield_now().await;
+                let mut received = 0;
+                while let Some(chunk) = peer.recv().await.unwrap() {
+                    received += chunk.len();
+                }
+                assert_eq!(received, LENGTH, "{} {variant}", setup.name);
             }
         });
     });
