@@ -96,7 +96,7 @@ pub(crate) use self::sim::{Due, SimNetwork, Uplink, World, duration_ns};
 pub use self::sim::{LinkOptions, LinkStatistics};
 use self::sockets::Sockets;
 pub(crate) use self::sockets::detached::{AnySocket, DetachedSocket};
-pub(crate) use self::sockets::messages::ReceivedMessage;
+pub(crate) use self::sockets::messages::{ReceivedFds, ReceivedMessage};
 pub use self::sockets::options::PeerCredentials;
 pub(crate) use self::sockets::options::SocketOption;
 pub(crate) use self::sockets::reuse_port::{listen_shared, steer_by_core, stop_steering};

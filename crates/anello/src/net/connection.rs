@@ -14,8 +14,8 @@ use std::task::{Context, Poll, Waker};
 use super::family::{Sealed as _, StreamFamily, Tcp};
 use super::linger::linger;
 use crate::driver::{
-    Chunk, DetachedSocket, Driver, End, FileRange, Interest, Key, OpenCount, PollIo, Ready, SendBuf, Target,
-    log_event, unexpected_eof, wake_all,
+    Chunk, DetachedSocket, Driver, End, FileRange, Interest, Key, OpenCount, PollIo, Ready, ReceivedFds,
+    SendBuf, Target, log_event, unexpected_eof, wake_all,
 };
 use crate::executor::{Shared, WaitQueue, current};
 use crate::fs::File;
@@ -507,8 +507,8 @@ impl Connection {
         poll_fn(|context| self.polled(context, send)).await
     }
 
-    pub async fn receive_with_fds(&self, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-        let mut descriptors = Vec::new();
+    pub(super) async fn receive_with_fds(&self, buffer: &mut [u8]) -> io::Result<(usize, ReceivedFds)> {
+        let mut descriptors = ReceivedFds::default();
         let receive = |context: &mut Context<'_>| {
             let into = (&mut *buffer, &mut descriptors);
             self.polled(context, |driver, waker| driver.poll_receive_with_fds(self.key, into, waker))

@@ -87,7 +87,7 @@ pub use stream_socket::StreamSocket;
 pub use tcp::{TcpListener, TcpListenerBuilder, TcpStream};
 pub use tcp_socket::TcpSocket;
 pub use udp::{MtuDiscovery, UdpSocket, UdpSocketBuilder};
-pub use unix::{UnixListener, UnixStream};
+pub use unix::{UnixListener, UnixStream, UnixStreamInfo};
 pub use unix_datagram::{UnixDatagram, UnixDatagramInfo};
 
 pub use crate::driver::{

@@ -50,6 +50,28 @@ const STALE_FILE_REMEDY: &str =
 /// ```
 pub type UnixStream = StreamSocket<Unix>;
 
+/// Result of [`UnixStream::recv_with_fds`](StreamSocket::recv_with_fds).
+///
+/// ```
+/// # anello::example! {
+/// use anello::net::UnixStream;
+///
+/// let (mut one, mut other) = UnixStream::pair()?;
+/// one.write_all(b"ciao").await?;
+/// let info = other.recv_with_fds(&mut [0; 16], &mut Vec::new()).await?;
+/// assert!(info.bytes == 4 && !info.are_fds_truncated);
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct UnixStreamInfo {
+    /// Number of bytes in the buffer. 0 means EOF, or that the buffer is empty.
+    pub bytes: usize,
+    /// True if the kernel has discarded descriptors (`MSG_CTRUNC`), for example because the process had no free
+    /// descriptors.
+    pub are_fds_truncated: bool,
+}
+
 impl StreamSocket<Unix> {
     /// Connects to the socket at a path. See [`connect_addr`](Self::connect_addr) for details and panics.
     ///
@@ -165,10 +187,11 @@ impl StreamSocket<Unix> {
     /// let file = std::fs::File::open("/dev/zero")?;
     /// assert_eq!(one.send_with_fds(b"file", &[file.as_fd()]).await?, 4);
     /// let mut buffer = [0; 16];
-    /// let (count, descriptors) = other.recv_with_fds(&mut buffer).await?;
-    /// assert_eq!((&buffer[..count], descriptors.len()), (&b"file"[..], 1));
+    /// let mut fds = Vec::new();
+    /// let info = other.recv_with_fds(&mut buffer, &mut fds).await?;
+    /// assert_eq!((&buffer[..info.bytes], fds.len()), (&b"file"[..], 1));
     /// let mut bytes = [1; 4];
-    /// std::fs::File::from(descriptors.into_iter().next().unwrap()).read_exact(&mut bytes)?;
+    /// std::fs::File::from(fds.remove(0)).read_exact(&mut bytes)?;
     /// assert_eq!(bytes, [0; 4]);
     /// # }
     /// ```
@@ -184,8 +207,9 @@ impl StreamSocket<Unix> {
         self.connection.send_with_fds(bytes, descriptors).await
     }
 
-    /// Receives bytes, and the descriptors that the peer has sent with them (`recvmsg(2)` with `MSG_CMSG_CLOEXEC`).
-    /// Returns the number of bytes, which is 0 at EOF or if `buffer` is empty, and the descriptors.
+    /// Receives bytes, and appends the descriptors that the peer has sent with them to `fds` (`recvmsg(2)` with
+    /// `MSG_CMSG_CLOEXEC`). Returns the number of bytes, which is 0 at EOF or if `buffer` is empty, and whether
+    /// descriptors are missing.
     ///
     /// Descriptors belong to the first byte with which they were sent, and a call returns the descriptors of at most one
     /// message. **Every other method that receives bytes closes their descriptors.** Use only this method while the peer
@@ -193,9 +217,11 @@ impl StreamSocket<Unix> {
     /// an earlier receive by another method, they are returned first, without descriptors. See
     /// [`send_with_fds`](Self::send_with_fds) for an example. Cancel-safe.
     ///
+    /// If the process has no free descriptors, the kernel closes the received descriptors that it cannot open, and this
+    /// method returns the bytes with [`are_fds_truncated`](UnixStreamInfo::are_fds_truncated).
+    ///
     /// # Errors
-    /// See [`recv`](Self::recv). If the process has no free descriptors, the kernel drops the received descriptors that
-    /// it cannot open, without an error.
+    /// See [`recv`](Self::recv).
     ///
     /// ```
     /// # anello::example! {
@@ -205,15 +231,23 @@ impl StreamSocket<Unix> {
     /// let (reader, _writer) = std::io::pipe()?;
     /// one.send_with_fds(b"pipe", &[reader.as_fd()]).await?;
     /// let mut buffer = [0; 16];
-    /// let (count, descriptors) = other.recv_with_fds(&mut buffer).await?;
-    /// assert_eq!((&buffer[..count], descriptors.len()), (&b"pipe"[..], 1));
+    /// let mut fds = Vec::new();
+    /// let info = other.recv_with_fds(&mut buffer, &mut fds).await?;
+    /// assert_eq!((&buffer[..info.bytes], fds.len()), (&b"pipe"[..], 1));
+    /// assert!(!info.are_fds_truncated);
     /// # }
     /// ```
-    pub async fn recv_with_fds(&mut self, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    pub async fn recv_with_fds(
+        &mut self,
+        buffer: &mut [u8],
+        fds: &mut Vec<OwnedFd>,
+    ) -> io::Result<UnixStreamInfo> {
         if buffer.is_empty() {
-            return Ok((0, Vec::new()));
+            return Ok(UnixStreamInfo { bytes: 0, are_fds_truncated: false });
         }
-        self.connection.receive_with_fds(buffer).await
+        let (bytes, mut received) = self.connection.receive_with_fds(buffer).await?;
+        fds.append(&mut received.fds);
+        Ok(UnixStreamInfo { bytes, are_fds_truncated: received.are_truncated })
     }
 
     /// Returns a pidfd of the peer (`getsockopt(2)` with `SO_PEERPIDFD`, Linux 6.5). Unlike the process ID in

@@ -12,6 +12,7 @@ use crate::driver::kernel::Kernel;
 use crate::driver::memory::buffer::Chunk;
 use crate::driver::memory::key::Key;
 use crate::driver::sockets::detached::{DetachedSocket, no_descriptors};
+use crate::driver::sockets::messages::ReceivedFds;
 use crate::driver::sockets::{Family, FileRange, MAX_IO_SLICES, Sockets};
 use crate::driver::stream::lingering::Sending;
 use crate::driver::stream::open_count::OpenCount;
@@ -143,7 +144,7 @@ impl Driver {
     pub fn poll_receive_with_fds(
         &mut self,
         key: Key,
-        into: (&mut [u8], &mut Vec<OwnedFd>),
+        into: (&mut [u8], &mut ReceivedFds),
         waker: &Waker,
     ) -> PollIo<usize> {
         dispatch!(&mut *self.backend, machine => machine.poll_receive_with_fds(key, into, waker))

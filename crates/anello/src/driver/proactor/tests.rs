@@ -19,6 +19,7 @@ use crate::driver::memory::key::Key;
 use crate::driver::settings::options::{DriverOptions, ZeroCopy};
 use crate::driver::settings::sim_options::{SimFaults, SimOptions};
 use crate::driver::sim::{SimCompletion, SimNetwork, SimSocket};
+use crate::driver::sockets::messages::ReceivedFds;
 use crate::driver::sockets::options::SocketOption;
 use crate::driver::sockets::{End, Family, FileRange, Sockets};
 use crate::driver::source::interest::{Direction, Interest};
@@ -950,7 +951,7 @@ fn poll_of_a_source_lasts_except_for_writing() {
 #[test]
 fn descriptors_are_received_only_by_open_direct_streams() {
     let receive = |pair: &mut Pair| {
-        let (mut buffer, mut descriptors) = ([0; 8], Vec::new());
+        let (mut buffer, mut descriptors) = ([0; 8], ReceivedFds::default());
         let target = (&mut buffer[..], &mut descriptors);
         let polled = pair.proactor.poll_receive_with_fds(pair.far, target, Waker::noop());
         polled.map_err(|error| error.raw_os_error())

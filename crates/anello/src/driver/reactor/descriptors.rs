@@ -1,12 +1,13 @@
 //! Sending and receiving descriptors through Unix streams.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::task::{Poll, Waker, ready};
 
 use super::Reactor;
 use crate::driver::kernel::ReadinessKernel;
 use crate::driver::memory::key::Key;
 use crate::driver::sockets::gone;
+use crate::driver::sockets::messages::ReceivedFds;
 use crate::driver::stream::direct_read::ReadState;
 use crate::driver::wake::queue::PollIo;
 
@@ -40,7 +41,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     pub fn poll_receive_with_fds(
         &mut self,
         key: Key,
-        (buffer, descriptors): (&mut [u8], &mut Vec<OwnedFd>),
+        (buffer, descriptors): (&mut [u8], &mut ReceivedFds),
         waker: &Waker,
     ) -> PollIo<usize> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };

@@ -17,6 +17,7 @@ use super::socket::{SimDetached, SimSocket};
 use super::unix_sockets;
 use crate::driver::settings::sim_options::SimOptions;
 use crate::driver::sockets::detached::{DetachedSocket, no_descriptors};
+use crate::driver::sockets::messages::ReceivedFds;
 use crate::driver::sockets::options::{PeerCredentials, SocketOption};
 use crate::driver::sockets::{End, Family, FileRange, Sockets, messages};
 use crate::driver::wait::clock::Clock;
@@ -174,14 +175,14 @@ impl Sockets for SimNetwork {
 
     fn receive(&mut self, socket: &SimSocket, buffer: &mut [u8]) -> io::Result<usize> {
         // The received descriptors are closed.
-        self.receive_with_fds(socket, buffer, &mut Vec::new())
+        self.receive_with_fds(socket, buffer, &mut ReceivedFds::default())
     }
 
     fn receive_with_fds(
         &mut self,
         socket: &SimSocket,
         buffer: &mut [u8],
-        descriptors: &mut Vec<OwnedFd>,
+        descriptors: &mut ReceivedFds,
     ) -> io::Result<usize> {
         let (id, mut network) = (socket.id(), self.lock());
         let faults = network.faults.clone();
@@ -198,7 +199,7 @@ impl Sockets for SimNetwork {
             network.report_later(id);
         }
         buffer[..count].copy_from_slice(network.peek(id, count));
-        descriptors.append(&mut network.consume(id, count));
+        descriptors.fds.append(&mut network.consume(id, count));
         Ok(count)
     }
 

@@ -47,6 +47,14 @@ pub(crate) struct ReceivedMessage {
     pub credentials: Option<PeerCredentials>,
 }
 
+/// Descriptors received from a Unix stream.
+#[derive(Debug, Default)]
+pub(crate) struct ReceivedFds {
+    pub fds: Vec<OwnedFd>,
+    /// See [`ReceivedMessage::are_fds_truncated`].
+    pub are_truncated: bool,
+}
+
 /// Returns an error if a message cannot hold this number of descriptors.
 pub(in super::super) fn check_fd_count(count: usize) -> io::Result<()> {
     if count <= MAX_MESSAGE_FDS {

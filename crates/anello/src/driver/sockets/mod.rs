@@ -30,6 +30,7 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 use self::address::kernel_address;
 pub(crate) use self::address::unix_name;
 use self::detached::{AnySocket, DetachedSocket};
+use self::messages::ReceivedFds;
 use self::options::{self as socket_options, PeerCredentials, SocketOption};
 use crate::driver::errors::catch_panic::log_event;
 use crate::driver::errors::context::with_text;
@@ -118,7 +119,7 @@ pub(crate) trait Sockets {
         &mut self,
         socket: &Self::Socket,
         buffer: &mut [u8],
-        descriptors: &mut Vec<OwnedFd>,
+        descriptors: &mut ReceivedFds,
     ) -> io::Result<usize>;
     fn peer_pidfd(&self, socket: &Self::Socket) -> io::Result<OwnedFd>;
     /// Returns `true` if received bytes are available (`FIONREAD`).
@@ -361,9 +362,11 @@ impl Sockets for OsSockets {
         &mut self,
         socket: &OwnedFd,
         buffer: &mut [u8],
-        descriptors: &mut Vec<OwnedFd>,
+        descriptors: &mut ReceivedFds,
     ) -> io::Result<usize> {
-        let message = messages::recv_with_fds(socket.as_fd(), &mut [IoSliceMut::new(buffer)], descriptors)?;
+        let fds = &mut descriptors.fds;
+        let message = messages::recv_with_fds(socket.as_fd(), &mut [IoSliceMut::new(buffer)], fds)?;
+        descriptors.are_truncated |= message.are_fds_truncated;
         Ok(message.bytes)
     }
 

@@ -2,13 +2,13 @@
 //! are still in the CPU cache, and adapt the buffer size to the received messages.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use super::send_side::SendSide;
 use crate::driver::counters::DriverMetrics;
 use crate::driver::errors::impossible::report_impossible;
 use crate::driver::memory::buffer::{CLASS_BYTES, Chunk, Pools};
+use crate::driver::sockets::messages::ReceivedFds;
 use crate::driver::sockets::{Family, Sockets};
 
 /// State of a socket's receive direction.
@@ -97,7 +97,7 @@ impl DirectRead {
         socket: &S::Socket,
         sends: &SendSide,
         buffer: &mut [u8],
-        descriptors: &mut Vec<OwnedFd>,
+        descriptors: &mut ReceivedFds,
         metrics: &mut DriverMetrics,
     ) -> io::Result<Option<usize>> {
         if !self.readable {
@@ -213,7 +213,7 @@ mod tests {
         let (near, far) = sockets.pair_unix().unwrap();
         sockets.send_with_fds(&far, b"abc", &[far.as_fd(), far.as_fd()]).unwrap();
         let (mut reads, mut metrics) = (DirectRead::speculative(Family::Unix), DriverMetrics::default());
-        let (mut buffer, mut descriptors) = ([0; 8], Vec::new());
+        let (mut buffer, mut descriptors) = ([0; 8], ReceivedFds::default());
         let mut receive = |reads: &mut DirectRead| {
             let sends = SendSide::default();
             reads.receive_with_fds(&mut sockets, &near, &sends, &mut buffer, &mut descriptors, &mut metrics)
@@ -223,6 +223,6 @@ mod tests {
         assert_eq!(receive(&mut reads).unwrap(), Some(3));
         assert_eq!(receive(&mut reads).unwrap(), None);
         assert!(!reads.readable);
-        assert_eq!((&buffer[..4], descriptors.len(), metrics.receives), (&b"abc\0"[..], 2, 1));
+        assert_eq!((&buffer[..4], descriptors.fds.len(), metrics.receives), (&b"abc\0"[..], 2, 1));
     }
 }

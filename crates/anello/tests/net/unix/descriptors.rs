@@ -1,19 +1,31 @@
 //! Descriptors that are sent through Unix streams, and the pidfd of the peer.
 
+use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 
 use anello::net::UnixStream;
 use anello::{current_driver_metrics, spawn, yield_now};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
 
 use super::family::{on_every_setup, pair};
-use crate::common::{Rng, assert_same_bytes, on_both_drivers, on_every_driver, pattern, poll_at_most};
+use crate::common::{
+    Rng, assert_same_bytes, in_own_process, on_both_drivers, on_every_driver, pattern, poll_at_most,
+};
 
 /// Returns a pipe whose write end, once sent, can be checked from the read end.
 fn pipe() -> (PipeReader, PipeWriter) {
     io::pipe().unwrap()
+}
+
+/// Receives bytes and all descriptors that were sent with them.
+async fn recv_with_fds(stream: &mut UnixStream, buffer: &mut [u8]) -> (usize, Vec<OwnedFd>) {
+    let mut fds = Vec::new();
+    let info = stream.recv_with_fds(buffer, &mut fds).await.unwrap();
+    assert!(!info.are_fds_truncated);
+    (info.bytes, fds)
 }
 
 /// Asserts that the descriptor is the write end of this pipe and the only one.
@@ -48,7 +60,7 @@ fn descriptors_arrive_with_their_byte_after_queued_bytes() {
                 // Neither method takes descriptors.
                 other.readable().await.unwrap();
                 assert!(other.peek(&mut buffer).await.unwrap() > 0);
-                let (count, more) = other.recv_with_fds(&mut buffer).await.unwrap();
+                let (count, more) = recv_with_fds(&mut other, &mut buffer).await;
                 let range = received.len()..received.len() + count;
                 assert_eq!(!more.is_empty(), range.contains(&expected.len()), "{range:?}");
                 received.extend_from_slice(&buffer[..count]);
@@ -58,7 +70,7 @@ fn descriptors_arrive_with_their_byte_after_queued_bytes() {
             assert_eq!(descriptors.len(), 1);
             assert_only_write_end(descriptors.remove(0), reader);
             drop(sending.await.unwrap());
-            assert_eq!(other.recv_with_fds(&mut [0; 9]).await.unwrap().0, 0, "EOF");
+            assert_eq!(recv_with_fds(&mut other, &mut [0; 9]).await.0, 0, "EOF");
         });
     });
 }
@@ -77,7 +89,7 @@ fn other_receives_close_descriptors_and_keep_bytes() {
                     assert_eq!(other.read(&mut buffer).await.unwrap(), 1);
                     // The rest of the same message is returned first, without descriptors.
                     let mut rest = [0; 9];
-                    let (count, descriptors) = other.recv_with_fds(&mut rest).await.unwrap();
+                    let (count, descriptors) = recv_with_fds(&mut other, &mut rest).await;
                     assert_eq!((&rest[..count], descriptors.len()), (&b"bc"[..], 0));
                 } else {
                     assert_eq!(other.recv().await.unwrap().as_deref(), Some(&b"abc"[..]));
@@ -87,7 +99,7 @@ fn other_receives_close_descriptors_and_keep_bytes() {
             let (reader, writer) = pipe();
             one.send_with_fds(b"x", &[writer.as_fd()]).await.unwrap();
             drop(writer);
-            let (_, mut descriptors) = other.recv_with_fds(&mut [0; 9]).await.unwrap();
+            let (_, mut descriptors) = recv_with_fds(&mut other, &mut [0; 9]).await;
             assert_only_write_end(descriptors.remove(0), reader);
         });
     });
@@ -98,23 +110,23 @@ fn invalid_descriptor_messages_fail_and_stream_stays_usable() {
     on_every_setup(|setup| {
         setup.run(async {
             let (mut one, mut other) = pair().await.unwrap();
-            let file = std::fs::File::open("/dev/null").unwrap();
+            let file = File::open("/dev/null").unwrap();
             let error = one.send_with_fds(b"", &[file.as_fd()]).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
             let error = one.send_with_fds(b"x", &vec![file.as_fd(); 254]).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
             one.send_with_fds(b"most", &vec![file.as_fd(); 253]).await.unwrap();
             let mut buffer = [0; 9];
-            let (count, descriptors) = other.recv_with_fds(&mut buffer).await.unwrap();
+            let (count, descriptors) = recv_with_fds(&mut other, &mut buffer).await;
             assert_eq!((&buffer[..count], descriptors.len()), (&b"most"[..], 253));
             one.send_with_fds(b"none", &[]).await.unwrap();
-            let (count, descriptors) = other.recv_with_fds(&mut buffer).await.unwrap();
+            let (count, descriptors) = recv_with_fds(&mut other, &mut buffer).await;
             assert_eq!((&buffer[..count], descriptors.len()), (&b"none"[..], 0));
-            assert_eq!(other.recv_with_fds(&mut []).await.unwrap().0, 0);
+            assert_eq!(recv_with_fds(&mut other, &mut []).await.0, 0);
             one.shutdown().await.unwrap();
             let error = one.send_with_fds(b"x", &[file.as_fd()]).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
-            assert_eq!(other.recv_with_fds(&mut buffer).await.unwrap().0, 0);
+            assert_eq!(recv_with_fds(&mut other, &mut buffer).await.0, 0);
             drop(other);
         });
     });
@@ -149,9 +161,10 @@ fn fault_10_dropped_futures_lose_no_descriptors() {
                         pending.push(reader);
                     }
                 }
-                let received_now = poll_at_most(random.usize(..2), other.recv_with_fds(&mut buffer)).await;
+                let received_now =
+                    poll_at_most(random.usize(..2), recv_with_fds(&mut other, &mut buffer)).await;
                 if let Some(result) = received_now {
-                    for descriptor in result.unwrap().1 {
+                    for descriptor in result.1 {
                         received += 1;
                         assert_only_write_end(descriptor, pending.remove(0));
                     }
@@ -220,7 +233,7 @@ async fn receive(stream: &mut UnixStream, random: &mut Rng) -> Vec<u8> {
     let mut buffer = [0; 64];
     let length = if random.bool() { 1 } else { buffer.len() };
     let count = match random.usize(..3) {
-        0 => stream.recv_with_fds(&mut buffer[..length]).await.unwrap().0,
+        0 => recv_with_fds(stream, &mut buffer[..length]).await.0,
         1 => stream.read(&mut buffer[..length]).await.unwrap(),
         _ => return stream.recv().await.unwrap().unwrap().to_vec(),
     };
@@ -246,6 +259,37 @@ fn pidfd_refers_to_peer() {
                 // Before Linux 6.5.
                 Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOPROTOOPT)),
             }
+        });
+    });
+}
+
+/// Runs in a child process, because the limit applies to the process.
+#[test]
+fn descriptors_that_cannot_be_opened_are_reported() {
+    in_own_process(|| {
+        on_both_drivers(|setup| {
+            setup.run(async {
+                let (mut one, mut other) = pair().await.unwrap();
+                let file = File::open("/dev/null").unwrap();
+                one.send_with_fds(b"three", &[file.as_fd(); 3]).await.unwrap();
+                other.readable().await.unwrap();
+                let limit = getrlimit(Resource::Nofile);
+                setrlimit(Resource::Nofile, Rlimit { current: Some(100), ..limit }).unwrap();
+                let mut files = Vec::new();
+                while let Ok(file) = file.try_clone() {
+                    files.push(file);
+                }
+                files.pop();
+                let (mut buffer, mut fds) = ([0; 9], Vec::new());
+                let info = other.recv_with_fds(&mut buffer, &mut fds).await.unwrap();
+                assert_eq!(
+                    (&buffer[..info.bytes], fds.len(), info.are_fds_truncated),
+                    (&b"three"[..], 1, true)
+                );
+                setrlimit(Resource::Nofile, limit).unwrap();
+                one.send_with_fds(b"two", &[file.as_fd(); 2]).await.unwrap();
+                assert_eq!(recv_with_fds(&mut other, &mut buffer).await.1.len(), 2);
+            });
         });
     });
 }

@@ -113,7 +113,9 @@ pub fn kinds() -> Vec<Kind> {
         }),
         kind("StreamSocket::move_to", Linux, || checked(((), ()), async |()| move_to().await, |()| {})),
         unix_receive("UnixStream::recv", async |it| it.recv().await),
-        unix_receive("UnixStream::recv_with_fds", async |it| it.recv_with_fds(&mut [0; 9]).await),
+        unix_receive("UnixStream::recv_with_fds", async |it| {
+            it.recv_with_fds(&mut [0; 9], &mut Vec::new()).await
+        }),
         unix_receive("UnixStream::readable", async |it| it.readable().await),
         unix_receive("UnixStream::peek", async |it| it.peek(&mut [0; 9]).await),
         kind("UnixStream::send_with_fds", Everywhere, unix_send_with_fds),
