@@ -1,5 +1,6 @@
 //! One end of a pipe, as a readiness source.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,6 +8,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::FileType;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::Registration;
@@ -26,6 +29,9 @@ pub(crate) struct PipeEnd {
     descriptor: Rc<OwnedFd>,
     /// Set for a socket in blocking mode, whose mode must not be changed because it is shared.
     is_blocking_socket: bool,
+    /// Set for the read end of a pipe until bytes or EOF have been read. A FIFO that no writer has opened yet returns 0,
+    /// as at EOF.
+    may_lack_writer: Cell<bool>,
 }
 
 impl PipeEnd {
@@ -42,9 +48,10 @@ impl PipeEnd {
     #[track_caller]
     fn new(descriptor: OwnedFd, interest: Interest) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&descriptor, true)?;
+        let is_pipe = FileType::from_raw_mode(rustix::fs::fstat(&descriptor)?.st_mode) == FileType::Fifo;
         let descriptor = Rc::new(descriptor);
         let registration = Registration::new(Rc::clone(&descriptor), interest)?;
-        Ok(Self { registration, descriptor, is_blocking_socket: false })
+        Ok(Self { registration, descriptor, is_blocking_socket: false, may_lack_writer: Cell::new(is_pipe) })
     }
 
     /// Takes a connected socket without changing its mode.
@@ -53,7 +60,8 @@ impl PipeEnd {
         let descriptor = Rc::new(descriptor);
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registration = Registration::new(Rc::clone(&descriptor), interest)?;
-        Ok(Self { registration, descriptor, is_blocking_socket: true })
+        let may_lack_writer = Cell::new(false);
+        Ok(Self { registration, descriptor, is_blocking_socket: true, may_lack_writer })
     }
 
     pub fn registration(&self) -> &Registration {
@@ -160,16 +168,38 @@ impl PipeEnd {
             let (count, _) = rustix::net::recv(&self.descriptor, buffer, RecvFlags::DONTWAIT)?;
             return Ok(count);
         }
-        Ok(rustix::io::read(&self.descriptor, buffer)?)
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        self.read_after_writer(|| rustix::io::read(&self.descriptor, &mut *buffer))
+    }
+
+    /// Calls `read`, and returns `WouldBlock` instead of 0 if no writer has opened the FIFO yet.
+    fn read_after_writer(&self, mut read: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<usize> {
+        let count = read()?;
+        if count == 0 && self.may_lack_writer.get() {
+            // Once there has been a writer, the kernel reports its bytes or that it has closed the FIFO.
+            let mut polled = [PollFd::new(&self.descriptor, PollFlags::IN)];
+            if poll(&mut polled, Some(&Timespec::default()))? == 0 {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            self.may_lack_writer.set(false);
+            return Ok(read()?);
+        }
+        self.may_lack_writer.set(false);
+        Ok(count)
     }
 
     pub fn try_read_vectored(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        Ok(rustix::io::readv(&self.descriptor, slices)?)
+        if slices.iter().all(|slice| slice.is_empty()) {
+            return Ok(0);
+        }
+        self.read_after_writer(|| rustix::io::readv(&self.descriptor, slices))
     }
 
     fn try_append(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         buffer.reserve(MIN_APPEND_BYTES);
-        Ok(rustix::io::read(&self.descriptor, spare_capacity(buffer))?)
+        self.read_after_writer(|| rustix::io::read(&self.descriptor, spare_capacity(buffer)))
     }
 
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {

@@ -167,6 +167,34 @@ fn fifo_is_opened_by_path() {
             assert_eq!(raw_os_error(&error), Some(libc::ENXIO));
             assert!(error.to_string().starts_with(&format!("cannot open {}: ", path.display())), "{error}");
             let receiver = OpenOptions::new().open_receiver(&path).unwrap();
+            let mut buffer = [0; 8];
+            {
+                // Reads wait for the first writer, which may close the FIFO without writing.
+                let mut read = pin!(receiver.read(&mut buffer));
+                assert!(stays_pending(read.as_mut()).await);
+                let sender = OpenOptions::new().open_sender(&path).unwrap();
+                assert!(stays_pending(read.as_mut()).await);
+                drop(sender);
+                assert_eq!(read.await.unwrap(), 0);
+            }
+            drop(receiver);
+            let receiver = OpenOptions::new().open_receiver(&path).unwrap();
+            let would_block =
+                |result: std::io::Result<usize>| result.unwrap_err().kind() == ErrorKind::WouldBlock;
+            assert!(would_block(receiver.try_read(&mut buffer)));
+            assert!(would_block(receiver.try_read_vectored(&mut [IoSliceMut::new(&mut buffer)])));
+            assert_eq!(receiver.try_read(&mut []).unwrap(), 0);
+            let mut appended = Vec::new();
+            {
+                let mut read = pin!(receiver.read_to_end(&mut appended));
+                assert!(stays_pending(read.as_mut()).await);
+                let sender = OpenOptions::new().open_sender(&path).unwrap();
+                sender.write_all(b"first").await.unwrap();
+                drop(sender);
+                assert_eq!(read.await.unwrap(), 5);
+            }
+            drop(receiver);
+            let receiver = OpenOptions::new().open_receiver(&path).unwrap();
             for round in 0..3 {
                 // Each time that all writers are closed, the receiver reads EOF. Later writers work, and waiting for
                 // them does not use the stale EOF.

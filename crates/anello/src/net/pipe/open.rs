@@ -87,8 +87,8 @@ impl OpenOptions {
         self
     }
 
-    /// Opens a FIFO for reading (`open(2)` with `O_NONBLOCK`). Does not wait for a writer: until there is one, reads
-    /// return EOF.
+    /// Opens a FIFO for reading (`open(2)` with `O_NONBLOCK`). Does not wait for a writer. Reads wait until a writer has
+    /// opened the FIFO, and has written bytes or closed it.
     ///
     /// # Errors
     /// Returns the error of `open(2)`, or `InvalidInput` if the file is not a FIFO; both contain the path. Returns
