@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use anello::io::{AsyncFd, Interest, Ready};
+use anello::net::raw_os_error;
 use anello::{spawn, yield_now};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::inotify;
@@ -449,7 +450,20 @@ fn regular_file_is_an_error_that_returns_the_file() {
             assert_eq!(error.kind(), ErrorKind::PermissionDenied);
             assert!(error.to_string().contains("regular file"), "{error}");
             file.write_all(b"still open").unwrap();
-            assert!(AsyncFd::new(std::fs::File::open("/").unwrap()).is_err());
+            assert_eq!(raw_os_error(&error), Some(libc::EPERM));
+            // The type of the file does not determine whether it can be polled.
+            for (path, can_be_polled) in
+                [("/", false), ("/dev/null", false), ("/dev/zero", false), ("/proc/self/mounts", true)]
+            {
+                let registered = AsyncFd::new(std::fs::File::open(path).unwrap());
+                let expected = (!can_be_polled).then_some(libc::EPERM);
+                assert_eq!(
+                    registered.err().and_then(|error| raw_os_error(&error)),
+                    expected,
+                    "{path} {}",
+                    setup.name
+                );
+            }
         });
     });
 }

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fs::FileType;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
@@ -471,7 +471,6 @@ impl Sockets for OsSockets {
     }
 
     fn address(&self, socket: &OwnedFd, end: End) -> io::Result<SockAddr> {
-        let socket = SockRef::from(socket);
         match end {
             End::Local => SockRef::from(socket).local_addr(),
             End::Peer => socket_options::peer_address(socket),
@@ -509,10 +508,12 @@ impl Sockets for OsSockets {
     }
 
     fn import_source(&mut self, descriptor: Rc<OwnedFd>) -> io::Result<Rc<OwnedFd>> {
-        // io_uring would report these files as always ready, epoll rejects them.
+        // io_uring would report a file that the kernel cannot poll as always ready. epoll rejects it.
+        let is_checked_by_driver = self.nonblocking;
         match FileType::from_raw_mode(rustix::fs::fstat(&descriptor)?.st_mode) {
-            FileType::RegularFile | FileType::Directory | FileType::BlockDevice => Err(not_pollable()),
-            _ => Ok(descriptor),
+            FileType::Socket | FileType::Fifo => Ok(descriptor),
+            _ if is_checked_by_driver || can_poll(&descriptor)? => Ok(descriptor),
+            _ => Err(not_pollable()),
         }
     }
 
@@ -619,6 +620,15 @@ fn bind_source(socket: &Socket, source: SocketAddr) -> io::Result<()> {
     })
 }
 
+/// Returns whether the kernel can poll a file, which only epoll reports.
+fn can_poll(descriptor: &OwnedFd) -> io::Result<bool> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    match epoll::add(&epoll, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::empty()) {
+        Err(Errno::PERM) => Ok(false),
+        other => Ok(other.map(|()| true)?),
+    }
+}
+
 /// Any kind of descriptor would do; an eventfd uses few other resources.
 fn reserve_descriptor() -> Option<OwnedFd> {
     rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
@@ -635,10 +645,12 @@ pub(crate) fn gone() -> io::Error {
 /// The error for a file that cannot be polled. epoll returns `EPERM` for it.
 #[cold]
 pub(crate) fn not_pollable() -> io::Error {
-    io::Error::new(
+    with_text(
         io::ErrorKind::PermissionDenied,
         "cannot register descriptor: the kernel cannot poll this kind of file, for example a regular file (use \
-         anello::fs or spawn_blocking)",
+         anello::fs or spawn_blocking)"
+            .to_owned(),
+        Errno::PERM.into(),
     )
 }
 
