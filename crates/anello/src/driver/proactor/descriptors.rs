@@ -62,8 +62,8 @@ impl<K: CompletionKernel> Proactor<K> {
             buffer,
             descriptors,
             &mut self.metrics,
-        )?;
-        if let Some(count) = received {
+        );
+        if let Some(count) = received.map_err(|error| stream.fail_receive(error))? {
             return Poll::Ready(Ok(count));
         }
         self.wait_for_receive(key, waker);

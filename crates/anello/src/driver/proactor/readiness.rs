@@ -1,7 +1,6 @@
 //! Peeking at received bytes, and waiting until a stream is ready without receiving or sending.
 
 use std::io;
-use std::num::NonZero;
 use std::task::{Poll, Waker};
 
 use super::Proactor;
@@ -42,12 +41,9 @@ impl<K: CompletionKernel> Proactor<K> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     stream.reads.readable &= !stream.direct;
                 }
-                // The kernel reports an error once, so it is stored for the receives that follow.
                 Err(error) => {
-                    stream.receive_error = NonZero::new(error.raw_os_error().unwrap_or(libc::EIO));
-                    if count == 0 {
-                        return Poll::Ready(Err(error));
-                    }
+                    let error = stream.fail_receive(error);
+                    return Poll::Ready(if count == 0 { Err(error) } else { Ok(count) });
                 }
             }
         }

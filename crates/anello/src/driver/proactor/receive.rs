@@ -55,7 +55,8 @@ impl<K: CompletionKernel> Proactor<K> {
                 "invariant 4: a direct read is made while a received chunk is queued"
             );
             let sockets = self.kernel.sockets_mut();
-            let chunk = stream.reads.receive(sockets, &stream.socket, &stream.sends, &self.pools)?;
+            let read = stream.reads.receive(sockets, &stream.socket, &stream.sends, &self.pools);
+            let chunk = read.map_err(|error| stream.fail_receive(error))?;
             if stream.reads.state == ReadState::Eof {
                 return Poll::Ready(Ok(()));
             }

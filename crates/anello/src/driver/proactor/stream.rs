@@ -1,6 +1,7 @@
 //! State of streams, listeners and readiness sources: operations in flight, queues and wakers.
 
 use std::collections::VecDeque;
+use std::io;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -79,6 +80,14 @@ impl<S> Stream<S> {
             && !self.hangup_poll.is_in_flight()
             && self.sending == Sending::Idle
             && self.connect != Connect::InFlight
+    }
+
+    /// Stores the error of a direct receive for the receives that follow. The kernel reports it once, and then EOF, which
+    /// would make the data appear complete.
+    #[cold]
+    pub fn fail_receive(&mut self, error: io::Error) -> io::Error {
+        self.receive_error = NonZero::new(error.raw_os_error().unwrap_or(libc::EIO));
+        error
     }
 
     #[inline]

@@ -55,9 +55,11 @@ impl<K: ReadinessKernel> Reactor<K> {
             buffer,
             descriptors,
             &mut self.metrics,
-        )?;
-        if let Some(count) = received {
-            return Poll::Ready(Ok(count));
+        );
+        match received {
+            Err(error) => return Poll::Ready(Err(self.fail_receive(key, error))),
+            Ok(Some(count)) => return Poll::Ready(Ok(count)),
+            Ok(None) => {}
         }
         stream.receive_waker.wait(waker);
         Poll::Pending

@@ -288,7 +288,10 @@ impl<K: ReadinessKernel> Reactor<K> {
             return Poll::Ready(self.receive_stored(key, received));
         }
         let sockets = self.kernel.sockets_mut();
-        let chunk = stream.reads.receive(sockets, &stream.socket, &stream.sends, &self.pools)?;
+        let chunk = match stream.reads.receive(sockets, &stream.socket, &stream.sends, &self.pools) {
+            Err(error) => return Poll::Ready(Err(self.fail_receive(key, error))),
+            Ok(chunk) => chunk,
+        };
         let Some(chunk) = chunk else {
             stream.receive_waker.wait(waker);
             return Poll::Pending;
@@ -309,12 +312,16 @@ impl<K: ReadinessKernel> Reactor<K> {
         if stream.reads.state != ReadState::Open {
             return Poll::Ready(self.read_stored(key, buffer));
         }
-        if stream.reads.readable
-            && let Some(count) =
-                stream.reads.receive_into(self.kernel.sockets_mut(), &stream.socket, &stream.sends, buffer)?
-        {
-            self.metrics.receives += 1;
-            return Poll::Ready(Ok(count));
+        if stream.reads.readable {
+            let sockets = self.kernel.sockets_mut();
+            match stream.reads.receive_into(sockets, &stream.socket, &stream.sends, buffer) {
+                Err(error) => return Poll::Ready(Err(self.fail_receive(key, error))),
+                Ok(Some(count)) => {
+                    self.metrics.receives += 1;
+                    return Poll::Ready(Ok(count));
+                }
+                Ok(None) => {}
+            }
         }
         stream.receive_waker.wait(waker);
         Poll::Pending

@@ -47,14 +47,9 @@ impl<K: ReadinessKernel> Reactor<K> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     stream.reads.readable = stream.reads.state == ReadState::Stored;
                 }
-                // The kernel reports an error once, so it is stored for the receives that follow.
                 Err(error) => {
-                    stream.reads.state = ReadState::Stored;
-                    self.stored.entry(key).or_default().error =
-                        Some(error.raw_os_error().unwrap_or(libc::EIO));
-                    if count == 0 {
-                        return Poll::Ready(Err(error));
-                    }
+                    let error = self.fail_receive(key, error);
+                    return Poll::Ready(if count == 0 { Err(error) } else { Ok(count) });
                 }
             }
         }
@@ -63,6 +58,17 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
         stream.receive_waker.wait(waker);
         Poll::Pending
+    }
+
+    /// Stores the error of a receive for those that follow. The kernel reports it once, and then EOF, which would make the
+    /// data appear complete.
+    #[cold]
+    pub(super) fn fail_receive(&mut self, key: Key, error: io::Error) -> io::Error {
+        if let Some(stream) = self.streams.get_mut(key) {
+            (stream.reads.state, stream.reads.readable) = (ReadState::Stored, true);
+            self.stored.entry(key).or_default().error = Some(error.raw_os_error().unwrap_or(libc::EIO));
+        }
+        error
     }
 
     /// Returns `Ready` if a receive would return bytes, EOF or an error.
@@ -106,7 +112,7 @@ impl<K: ReadinessKernel> Reactor<K> {
                 store_chunk(received, chunk);
                 Ok(())
             }
-            None => stored.error.take().map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno))),
+            None => stored.error.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno))),
         };
         if stored.chunks.is_empty() && stored.error.is_none() {
             self.take_stored(key);
