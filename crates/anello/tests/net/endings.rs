@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io::{self, ErrorKind, Read};
 use std::net::TcpListener as StdListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -270,5 +270,79 @@ fn peer_of_event_loop_that_discards_accepted_bytes_is_reset() {
             drop(event_loop);
             assert_reset(way, accepted, read_to_end(peer));
         }
+    });
+}
+
+/// The kernel reports an error once, and then EOF. After a second receive, the data would appear complete.
+#[test]
+fn error_of_receive_is_returned_again() {
+    type Receive = for<'a> fn(&'a mut TcpStream) -> Pin<Box<dyn Future<Output = io::Result<usize>> + 'a>>;
+    const RECEIVES: [(&str, Receive); 3] = [
+        ("recv", |stream| Box::pin(async { Ok(stream.recv().await?.map_or(0, |chunk| chunk.len())) })),
+        ("read", |stream| Box::pin(async { stream.read(&mut [0; 9]).await })),
+        ("peek", |stream| Box::pin(async { stream.peek(&mut [0; 9]).await })),
+    ];
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            for (first, receive) in RECEIVES {
+                for (second, receive_again) in RECEIVES {
+                    let (mut stream, peer) = pair().await.unwrap();
+                    peer.abort();
+                    let way = format!("{} {first} {second}", setup.name);
+                    assert_eq!(
+                        receive(&mut stream).await.unwrap_err().kind(),
+                        ErrorKind::ConnectionReset,
+                        "{way}"
+                    );
+                    for _ in 0..2 {
+                        let error = receive_again(&mut stream).await.expect_err(&way);
+                        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{way}");
+                    }
+                    if !setup.name.starts_with("sim") {
+                        let error = io::Error::from(stream.into_std().await.unwrap_err());
+                        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{way}");
+                    }
+                }
+            }
+        });
+    });
+}
+
+/// A write after the shutdown fails and has no other effect: the bytes that were accepted before arrive, and the
+/// connection is not reset.
+#[test]
+fn write_after_shutdown_does_not_fail_the_stream() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let (mut stream, mut peer) = pair().await.unwrap();
+            stream.write_all(b"accepted").await.unwrap();
+            stream.flush().await.unwrap();
+            stream.shutdown().await.unwrap();
+            let file = file_of(b"file");
+            for round in 0..2 {
+                let way = format!("{} {round}", setup.name);
+                for error in [
+                    stream.write(b"x").await.unwrap_err(),
+                    stream.write(&[1; 100_000]).await.unwrap_err(),
+                    stream.write_more(b"x").await.unwrap_err(),
+                    stream.send("x").await.unwrap_err(),
+                    stream.send(vec![1; 100_000]).await.unwrap_err(),
+                    stream.send_vectored(["x", "y"]).await.unwrap_err(),
+                    stream.send_file(&file, 0, 4).await.unwrap_err(),
+                ] {
+                    assert_eq!(error.kind(), ErrorKind::BrokenPipe, "{way}");
+                }
+                stream.flush().await.unwrap();
+                stream.shutdown().await.unwrap();
+            }
+            assert_eq!(peer.recv().await.unwrap().as_deref(), Some(&b"accepted"[..]));
+            assert!(peer.recv().await.unwrap().is_none());
+            peer.write_all(b"answer").await.unwrap();
+            peer.flush().await.unwrap();
+            assert_eq!(stream.recv().await.unwrap().as_deref(), Some(&b"answer"[..]));
+            drop(stream);
+            assert!(peer.recv().await.unwrap().is_none(), "{}", setup.name);
+            assert!(!peer.shutdown_handle().is_broken(), "{}", setup.name);
+        });
     });
 }

@@ -76,9 +76,13 @@ impl SendSide {
         Ok(Some(IoSliceCursor::new(slices)).filter(|cursor| cursor.remaining_bytes() > 0))
     }
 
-    /// Records the error of a failed send call and clears the queue. No send may be in flight.
+    /// Records the error of a failed send call and clears the queue. No send may be in flight. A send after the shutdown
+    /// does not fail the stream: all accepted bytes have been sent.
     #[cold]
     pub fn fail(&mut self, error: io::Error) -> io::Error {
+        if self.write_side == WriteSide::ShutDown && error.raw_os_error() == Some(libc::EPIPE) {
+            return error;
+        }
         // Errors of this crate have no number; see `too_many_sent`.
         self.error = NonZero::new(error.raw_os_error().unwrap_or(libc::EIO));
         self.queue.clear();
