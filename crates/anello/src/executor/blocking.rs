@@ -3,6 +3,7 @@
 //! The process has two pools, so that file operations never queue behind slow application work. Work that finds the FIFO
 //! queue of its pool full is rejected: it does not run, and its handle returns an error.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -14,6 +15,7 @@ use super::affinity::{pinned_core, unpin_thread};
 use super::context::{Shared, flush_wakes_before_blocking, with_current};
 use super::join::{Join, JoinHandle};
 use super::origin::{Origin, OriginGuard};
+use super::task_info::Id;
 use crate::driver::{Disk, PerProcess, catch_and_log_panic, log_event};
 
 /// Maximum number of threads per process that run [`spawn_blocking`] work.
@@ -301,6 +303,16 @@ pub(super) fn spawn_for<T: Send + 'static>(
     spawn_with(|work| WORK.get().add(work), work, is_awaited)
 }
 
+thread_local! {
+    /// Id of the blocking work that this thread runs.
+    static BLOCKING_ID: Cell<Option<Id>> = const { Cell::new(None) };
+}
+
+/// Returns the id of the blocking work that this thread runs.
+pub(super) fn blocking_id() -> Option<Id> {
+    BLOCKING_ID.get()
+}
+
 pub(super) fn is_simulated() -> bool {
     with_current(Shared::is_simulated) == Some(true)
 }
@@ -417,7 +429,9 @@ fn add_joined<T: Send + 'static>(
     let queued = Arc::clone(&join);
     let is_queued = add(Box::new(move || {
         if queued.start() {
+            let previous = BLOCKING_ID.replace(Some(queued.id()));
             queued.complete_work(catch_unwind(AssertUnwindSafe(work)));
+            BLOCKING_ID.set(previous);
         }
         drop(done);
     }));
@@ -441,7 +455,7 @@ mod tests {
             let (start, released) = (start.clone(), Arc::clone(&released));
             assert!(POOL.add(Box::new(move || {
                 start.send(()).expect("the test waits");
-                drop(released.lock().expect("no panic").recv());
+                released.lock().expect("no panic").recv().ok();
             })));
         };
         let run_one = || {

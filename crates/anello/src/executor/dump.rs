@@ -4,18 +4,20 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
+use super::blocking::blocking_id;
 use super::context::{Shared, with_current};
 use super::handle::Handle;
 use super::join::JoinHandle;
 use super::task_info::Id;
 
-/// Returns the id of the task that is running on this thread.
+/// Returns the id of the task, or of the closure passed to [`spawn_blocking`](crate::spawn_blocking), that is running on
+/// this thread.
 ///
 /// It is also available in the destructors of the task's future. The future passed to
 /// [`Runtime::block_on`](crate::Runtime::block_on) is not a task.
 ///
 /// # Panics
-/// Panics outside of a task. [`try_id`] returns `None` instead.
+/// Panics outside of a task or closure. [`try_id`] returns `None` instead.
 ///
 /// ```
 /// # anello::example! {
@@ -32,7 +34,7 @@ pub fn id() -> Id {
     }
 }
 
-/// Returns the id of the task that is running on this thread, or `None` outside of a task.
+/// Returns the id of the task or blocking closure that is running on this thread, or `None` outside of them. See [`id`].
 ///
 /// ```
 /// assert_eq!(anello::task::try_id(), None);
@@ -41,7 +43,7 @@ pub fn id() -> Id {
 /// # }
 /// ```
 pub fn try_id() -> Option<Id> {
-    with_current(|shared| shared.running_task().map(|task| task.info().id)).flatten()
+    with_current(|shared| shared.running_task().map(|task| task.info().id)).flatten().or_else(blocking_id)
 }
 
 /// The tasks of a runtime at one moment, as returned by [`task::dump`](crate::task::dump) and

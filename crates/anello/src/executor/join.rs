@@ -88,6 +88,10 @@ impl<T> Join<T> {
         Arc::new(Self { id, state: Mutex::new(State::Running(None)) })
     }
 
+    pub fn id(&self) -> Id {
+        self.id
+    }
+
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         // No application code runs while the lock is held, so a panic cannot poison it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -2,8 +2,8 @@
 
 use std::sync::mpsc;
 
-use anello::task::MAX_BLOCKING_THREADS;
-use anello::{JoinError, Runtime, spawn_blocking};
+use anello::task::{MAX_BLOCKING_THREADS, id, try_id};
+use anello::{JoinError, Runtime, spawn, spawn_blocking};
 
 #[test]
 fn blocking_work_beyond_thread_limit_completes() {
@@ -37,4 +37,33 @@ fn abandoned_blocking_work_still_runs() {
     let (done, is_done) = mpsc::channel();
     drop(spawn_blocking(move || done.send(()).is_ok()));
     is_done.recv().expect("the work was done");
+}
+
+#[test]
+fn blocking_closure_has_id_of_its_handle() {
+    let runtime = Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        assert_eq!(try_id(), None);
+        let closure = spawn_blocking(|| {
+            let inner = Runtime::new().expect("a runtime").block_on(async {
+                let task = spawn(async { id() });
+                (task.id(), task.await.expect("an id"))
+            });
+            (id(), inner)
+        });
+        let handle = closure.id();
+        let (closure, (task, inside)) = closure.await.expect("ids");
+        assert_eq!((closure, task), (handle, inside));
+        let operation = anello::fs::spawn_file_operation(id);
+        let expected = operation.id();
+        assert_eq!(operation.await.expect("an id"), expected);
+        // The thread that runs the next closure has no id of an earlier one, and neither has a new thread.
+        let other = spawn_blocking(id);
+        let expected = other.id();
+        assert_eq!(other.await.expect("an id"), expected);
+        assert_eq!(
+            spawn_blocking(|| std::thread::spawn(try_id).join()).await.expect("joined").expect("no id"),
+            None
+        );
+    });
 }
