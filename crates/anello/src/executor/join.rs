@@ -170,6 +170,18 @@ impl<T> Join<T> {
     }
 }
 
+/// The destructor of a result that was not taken runs application code. As in tokio, a panic in it does not unwind into
+/// the owner of the handle.
+impl<T> Drop for Join<T> {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let State::Finished(_) = state {
+            let result = std::mem::replace(state, State::Taken);
+            catch_and_log_panic("result of a task panicked while being dropped", || drop(result));
+        }
+    }
+}
+
 impl<T: Send> Cancel for Join<T> {
     fn cancel(&self) {
         let mut state = self.lock();

@@ -107,6 +107,35 @@ fn panicking_detached_result_does_not_affect_other_tasks() {
     });
 }
 
+/// As in tokio, the panic concerns neither the owner of the handle nor the task.
+#[test]
+fn panic_of_dropped_result_does_not_unwind() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let finished = spawn(async { PanicsOnDrop });
+            yield_now().await;
+            assert!(finished.is_finished());
+            drop(finished);
+
+            let unfinished = spawn(async {
+                yield_now().await;
+                PanicsOnDrop
+            });
+            yield_now().await;
+            drop(unfinished);
+            sleep(Duration::from_millis(1)).await;
+
+            let blocking = spawn_blocking(|| PanicsOnDrop);
+            while !blocking.is_finished() {
+                yield_now().await;
+            }
+            let abort = blocking.abort_handle();
+            drop(blocking);
+            drop(abort);
+        });
+    });
+}
+
 #[test]
 fn workers_are_notified_and_joined() {
     on_both_drivers(|setup| {

@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::{pending, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
@@ -232,7 +231,8 @@ fn fault_17_panic_in_destructor_of_result_aborts_remaining_tasks() {
             }
             yield_now().await;
             assert_eq!(waiting.get(), 3);
-            assert!(catch_unwind(AssertUnwindSafe(|| drop(set))).is_err());
+            // As in tokio, the panics do not unwind.
+            drop(set);
             yield_now().await;
             assert_eq!((results.get(), waiting.get()), (3, 6), "every result and future was dropped once");
             // The runtime still works.
