@@ -149,7 +149,8 @@ impl Child {
         Ok(self.status)
     }
 
-    /// Sends SIGKILL to the process, without waiting for it to exit (`kill(2)`).
+    /// Sends SIGKILL to the process, without waiting for it to exit (`kill(2)`). Does nothing if the process has been
+    /// reaped.
     ///
     /// ```
     /// # anello::example! {
@@ -160,13 +161,9 @@ impl Child {
     /// ```
     ///
     /// # Errors
-    /// Returns `InvalidInput` if the process has been reaped, or `EPERM` if it runs as another user.
+    /// Returns `EPERM` if the process runs as another user.
     pub fn start_kill(&mut self) -> io::Result<()> {
-        let Some(process) = &mut self.process else {
-            let message = "cannot kill process: it has exited (check `Child::id` first)";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-        };
-        process.child.kill()
+        self.process.as_mut().map_or(Ok(()), |process| process.child.kill())
     }
 
     /// Sends SIGKILL to the process and waits for it to exit. Cancel-safe: the signal is sent at the first poll.
