@@ -49,7 +49,12 @@ pub struct DuplexStream {
 /// assert_eq!(client.recv().await?.as_deref(), Some(&b"pong"[..]));
 /// # }
 /// ```
+///
+/// # Panics
+/// Panics if `max_bytes` is 0.
+#[track_caller]
 pub fn duplex(max_bytes: usize) -> (DuplexStream, DuplexStream) {
+    assert!(max_bytes > 0, "cannot create streams: capacity is 0 (request at least one byte)");
     let ((one_reader, other_writer), (other_reader, one_writer)) = (pipe(max_bytes), pipe(max_bytes));
     (
         DuplexStream { reader: one_reader, writer: one_writer },

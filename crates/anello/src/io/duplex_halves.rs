@@ -81,8 +81,7 @@ pub(super) fn pipe(max_bytes: usize) -> (DuplexReadHalf, DuplexWriteHalf) {
     let pipe = Arc::new(Mutex::new(Pipe {
         buffers: VecDeque::new(),
         bytes: 0,
-        // A pipe that accepts nothing would block its writer forever.
-        max_bytes: max_bytes.max(1),
+        max_bytes,
         is_shut_down: false,
         is_reader_dropped: false,
         reader: None,

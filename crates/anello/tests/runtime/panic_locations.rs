@@ -140,6 +140,7 @@ fn functions_with_invalid_arguments_report_caller() {
         misuse!(mpsc::channel::<()>(0)),
         misuse!(local::mpsc::channel::<()>(0)),
         misuse!(broadcast::channel::<()>(0)),
+        misuse!(anello::io::duplex(0)),
         misuse!(NAME.get()),
         misuse!(NAME.with(String::len)),
     ]);
