@@ -59,6 +59,12 @@ macro_rules! machine_calls {
                 ]
             }
 
+            pub fn set_ready(&mut self, key: Key, direction: Direction) {
+                if let Some(source) = self.sources.get_mut(key) {
+                    source.readiness.set_ready(direction);
+                }
+            }
+
             pub fn clear_ready(&mut self, key: Key, direction: Direction, clear: Clear, tick: u64) {
                 if let Some(source) = self.sources.get_mut(key) {
                     source.readiness.clear(direction, clear, tick);

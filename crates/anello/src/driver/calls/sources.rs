@@ -46,6 +46,11 @@ impl Driver {
         dispatch!(&*self.backend, machine => machine.assumed_ready(key, direction))
     }
 
+    /// Sets a direction of a new source, which is certain to be ready before the first event.
+    pub fn set_ready(&mut self, key: Key, direction: Direction) {
+        dispatch!(&mut *self.backend, machine => machine.set_ready(key, direction));
+    }
+
     /// Clears the readiness of a direction, unless an event has arrived since `tick`.
     pub fn clear_ready(&mut self, key: Key, direction: Direction, clear: Clear, tick: u64) {
         dispatch!(&mut *self.backend, machine => machine.clear_ready(key, direction, clear, tick));

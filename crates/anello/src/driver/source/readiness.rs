@@ -113,6 +113,13 @@ impl Readiness {
         ReadyEvent { ready, tick: self.tick }
     }
 
+    /// Sets a direction of a new source, which is certain to be ready before the first event.
+    pub fn set_ready(&mut self, direction: Direction) {
+        let state = &mut self.directions[direction as usize];
+        state.is_known = true;
+        state.ready |= direction.assumed();
+    }
+
     /// Clears readiness unless an event has arrived since the given tick.
     pub fn clear(&mut self, direction: Direction, clear: Clear, tick: u64) {
         if self.tick != tick && clear != Clear::Drained {

@@ -16,7 +16,9 @@ use std::task::Context;
 use super::datagram_readiness::{datagram_readiness, direction};
 use super::family::{Sealed as _, Unix};
 use super::unix::{name, path_address};
-use crate::driver::{End, Interest, PeerCredentials, PollIo, Ready, UnixDatagramSocket, with_context};
+use crate::driver::{
+    Direction, End, Interest, PeerCredentials, PollIo, Ready, UnixDatagramSocket, with_context,
+};
 use crate::executor::{Shared, current};
 use crate::readiness::Registration;
 
@@ -189,7 +191,11 @@ impl UnixDatagram {
     pub fn pair() -> io::Result<(Self, Self)> {
         let shared = current();
         let (one, other) = shared.driver.borrow_mut().pair_unix_datagrams()?;
-        Ok((Self::new(Rc::clone(&shared), one)?, Self::new(shared, other)?))
+        let (one, other) = (Self::new(Rc::clone(&shared), one)?, Self::new(Rc::clone(&shared), other)?);
+        for socket in [&one, &other] {
+            shared.driver.borrow_mut().set_ready(socket.registration.key(), Direction::Write);
+        }
+        Ok((one, other))
     }
 
     /// Converts a standard library socket. Sets it to non-blocking mode.

@@ -16,7 +16,7 @@ use anello::{spawn, yield_now};
 use super::socket_path::{SocketPath, unique};
 use crate::common::{
     Rng, TURNS, both_drivers, join, on_each, on_every_driver, on_every_driver_and_sim, pattern, poll_at_most,
-    simulated_drivers,
+    poll_once, simulated_drivers,
 };
 
 fn abstract_name(name: &str) -> SocketAddr {
@@ -365,6 +365,26 @@ fn fault_10_dropped_futures_lose_no_datagram() {
                 }
             }
             send.await.unwrap();
+        });
+    });
+}
+
+#[test]
+fn new_pair_is_writable() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let (one, other) = UnixDatagram::pair().unwrap();
+            for socket in [&one, &other] {
+                assert!(poll_once(poll_fn(|context| socket.poll_send_ready(context))).await.is_some());
+                assert!(poll_once(socket.writable()).await.is_some());
+                assert!(poll_once(socket.readable()).await.is_none());
+            }
+            // The readiness is cleared when the queue is full, and set again when there is room.
+            while one.try_send(b"x").is_ok() {}
+            assert!(poll_once(one.writable()).await.is_none());
+            other.recv(&mut [0]).await.unwrap();
+            while other.try_recv(&mut [0]).is_ok() {}
+            one.writable().await.unwrap();
         });
     });
 }
