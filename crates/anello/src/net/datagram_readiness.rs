@@ -150,7 +150,7 @@ macro_rules! datagram_readiness {
 }
 
 pub(super) fn direction(interest: Interest) -> Direction {
-    if interest.is_readable() { Direction::Read } else { Direction::Write }
+    interest.directions().next().unwrap_or(Direction::Read)
 }
 
 pub(super) use datagram_readiness;

@@ -575,3 +575,23 @@ fn other_errors_of_an_operation_are_returned() {
         });
     });
 }
+
+/// Errors are reported without a registration for them, as in tokio.
+#[test]
+fn error_readiness_is_reported_alone() {
+    on_every_driver(|setup| {
+        setup.run(async {
+            for interest in [Interest::WRITABLE, Interest::ERROR] {
+                let (reader, writer) = std::io::pipe().unwrap();
+                let writer = AsyncFd::with_interest(writer, interest).unwrap();
+                let mut failed = pin!(writer.ready(Interest::ERROR));
+                assert!(completes(failed.as_mut()).await.is_none(), "{}", setup.name);
+                drop(reader);
+                assert!(failed.await.unwrap().ready().is_error());
+            }
+            let (sender, receiver) = anello::net::pipe::pipe().unwrap();
+            drop(receiver);
+            assert!(sender.ready(Interest::ERROR).await.unwrap().is_error());
+        });
+    });
+}

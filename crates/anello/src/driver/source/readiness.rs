@@ -71,7 +71,9 @@ struct DirectionState {
 }
 
 impl Readiness {
+    /// Errors are always reported, as the kernel does.
     pub fn new(interest: Interest) -> Self {
+        let interest = interest.add(Interest::ERROR);
         Self { interest, tick: 0, last_ticket: 0, directions: Default::default() }
     }
 

@@ -22,7 +22,7 @@ use anello::{spawn, yield_now};
 
 use crate::common::{
     ANY_PORT, Rng, join, on_both_drivers, on_each, on_every_driver, on_every_driver_and_sim, pattern,
-    poll_at_most, simulated_drivers,
+    poll_at_most, poll_once, simulated_drivers,
 };
 
 /// Largest payload of a datagram over IPv4.
@@ -164,6 +164,26 @@ fn short_buffer_truncates_datagram() {
             assert_eq!(flags, [true, false]);
             assert_eq!(batch.get(batch.len() - 1).unwrap().payload(), b"whole");
             assert!(batch.get(batch.len()).is_none());
+        });
+    });
+}
+
+/// Errors are reported without a registration for them, as in tokio.
+#[test]
+fn error_readiness_is_reported_alone() {
+    on_every_driver_and_sim(|setup| {
+        setup.run(async {
+            let (one, other) = connected_pair().await;
+            drop(other);
+            let mut failed = Box::pin(one.ready(Interest::ERROR));
+            assert!(poll_once(failed.as_mut()).await.is_none());
+            one.send(b"refused").await.unwrap();
+            assert!(failed.await.unwrap().is_error(), "{}", setup.name);
+            let error = one.async_io(Interest::ERROR, || match one.take_error()? {
+                Some(error) => Ok(error),
+                None => Err(ErrorKind::WouldBlock.into()),
+            });
+            assert_eq!(error.await.unwrap().kind(), ErrorKind::ConnectionRefused);
         });
     });
 }
