@@ -50,6 +50,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod bind_retry;
 mod connection;
 mod datagram_readiness;
 mod detach_error;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tracing::Instrument as _;
 
+use super::bind_retry::bind_with_retry;
 use super::connection::Connection;
 use super::family::Tcp;
 use super::happy_eyeballs::connect_to_first;
@@ -18,10 +19,6 @@ use super::stream_socket::StreamSocket;
 use super::tcp_options::tcp_options;
 use crate::driver::{ListenOptions, SocketOption, log_event, with_context};
 use crate::executor::current;
-use crate::time::{Instant, pause};
-
-/// Delay before an address that is in use is bound again.
-const BIND_RETRY_DELAY: Duration = Duration::from_millis(10);
 
 /// TCP connection, bound to this thread's runtime.
 ///
@@ -417,17 +414,7 @@ impl TcpListenerBuilder {
     /// ```
     pub async fn bind_host(&self, host: impl ToSocketAddrs) -> io::Result<TcpListener> {
         let addresses = host.to_host()?.resolve().await?;
-        let start = Instant::now();
-        loop {
-            match self.bind_to_first(&addresses) {
-                Err(error)
-                    if error.kind() == io::ErrorKind::AddrInUse && start.elapsed() < self.bind_timeout =>
-                {
-                    pause(BIND_RETRY_DELAY).await;
-                }
-                bound => return bound,
-            }
-        }
+        bind_with_retry(self.bind_timeout, || self.bind_to_first(&addresses)).await
     }
 
     #[track_caller]

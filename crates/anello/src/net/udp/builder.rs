@@ -3,10 +3,12 @@
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::socket::UdpSocket;
 use crate::driver::{DatagramSocket, SocketOption, with_context};
 use crate::executor::{Shared, current};
+use crate::net::bind_retry::bind_with_retry;
 use crate::net::resolve::ToSocketAddrs;
 
 /// Builder for a [`UdpSocket`] with the options that must be set before it is bound; see [`UdpSocket::builder`].
@@ -32,6 +34,7 @@ pub struct UdpSocketBuilder {
     reuse_port: bool,
     only_v6: Option<bool>,
     device: Option<Vec<u8>>,
+    bind_timeout: Duration,
 }
 
 impl UdpSocketBuilder {
@@ -100,8 +103,28 @@ impl UdpSocketBuilder {
         self
     }
 
-    /// Binds to the first address that can be bound (`socket(2)`, `bind(2)`). To bind to a host name, use
-    /// [`bind_host`](Self::bind_host), which resolves it without blocking.
+    /// Sets how long [`bind_host`](Self::bind_host) waits for an address that is in use, for the reason that
+    /// [`TcpListenerBuilder::bind_timeout`](crate::net::TcpListenerBuilder::bind_timeout) explains. The default is zero.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # anello::example! {
+    /// # use anello::net::UdpSocket;
+    /// let previous = UdpSocket::bind("127.0.0.1:0")?;
+    /// let address = previous.local_addr()?;
+    /// anello::spawn(async move { drop(previous) }).detach();
+    /// let builder = UdpSocket::builder().bind_timeout(Duration::from_secs(2));
+    /// assert_eq!(builder.bind_host(address).await?.local_addr()?, address);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn bind_timeout(mut self, timeout: Duration) -> Self {
+        self.bind_timeout = timeout;
+        self
+    }
+
+    /// Binds to the first address that can be bound (`socket(2)`, `bind(2)`). To bind to a host name, or to wait for an
+    /// address, use [`bind_host`](Self::bind_host), which does not block.
     ///
     /// # Errors
     /// Returns the error of the last address if no address can be bound, for example because it is in use or not local,
@@ -120,11 +143,11 @@ impl UdpSocketBuilder {
     #[track_caller]
     pub fn bind(&self, address: impl ToSocketAddrs) -> io::Result<UdpSocket> {
         let shared = current();
-        self.bind_to_first(&shared, address.to_host()?.without_resolution()?)
+        self.bind_to_first(&shared, &address.to_host()?.without_resolution()?)
     }
 
     /// Binds like [`bind`](Self::bind), and also accepts a host name, which is resolved on a thread in the blocking
-    /// pool.
+    /// pool. Waits for an address that is in use, up to the [`bind_timeout`](Self::bind_timeout). Cancel-safe.
     ///
     /// # Errors
     /// Returns an error if the name cannot be resolved or no address can be bound.
@@ -142,12 +165,13 @@ impl UdpSocketBuilder {
     /// ```
     pub async fn bind_host(&self, host: impl ToSocketAddrs) -> io::Result<UdpSocket> {
         let shared = current();
-        self.bind_to_first(&shared, host.to_host()?.resolve().await?)
+        let addresses = host.to_host()?.resolve().await?;
+        bind_with_retry(self.bind_timeout, || self.bind_to_first(&shared, &addresses)).await
     }
 
-    fn bind_to_first(&self, shared: &Rc<Shared>, addresses: Vec<SocketAddr>) -> io::Result<UdpSocket> {
+    fn bind_to_first(&self, shared: &Rc<Shared>, addresses: &[SocketAddr]) -> io::Result<UdpSocket> {
         let mut failed = io::Error::new(io::ErrorKind::InvalidInput, "host has no addresses");
-        for address in addresses {
+        for &address in addresses {
             let opened = shared.driver.borrow_mut().open_udp(address.is_ipv6());
             let bound = opened.and_then(|socket| {
                 self.configure(&socket)?;

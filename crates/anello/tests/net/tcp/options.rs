@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anello::net::{TcpKeepalive, TcpListener, TcpSocket, TcpStream, UnixStream, raw_os_error};
+use anello::net::{TcpKeepalive, TcpListener, TcpSocket, TcpStream, UdpSocket, UnixStream, raw_os_error};
 use anello::time::sleep;
 use anello::{current_driver_metrics, yield_now};
 use socket2::SockRef;
@@ -306,6 +306,16 @@ fn bind_host_waits_for_address_in_use() {
                 assert!(poll_once(bound.as_mut()).await.is_none());
                 sleep(Duration::from_millis(20)).await;
             }
+            drop(previous);
+            assert_eq!(bound.await.unwrap().local_addr().unwrap(), at);
+
+            let previous = UdpSocket::bind(ANY_PORT).unwrap();
+            let at = previous.local_addr().unwrap();
+            let datagrams = UdpSocket::builder().bind_timeout(Duration::MAX);
+            let mut bound = Box::pin(datagrams.bind_host(at));
+            assert!(poll_once(bound.as_mut()).await.is_none());
+            sleep(Duration::from_millis(20)).await;
+            assert!(poll_once(bound.as_mut()).await.is_none());
             drop(previous);
             assert_eq!(bound.await.unwrap().local_addr().unwrap(), at);
             // Other errors are returned immediately.
