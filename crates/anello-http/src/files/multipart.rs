@@ -125,6 +125,21 @@ impl Multipart {
         self.parts.iter().map(|(head, range)| (&self.text.as_bytes()[head.clone()], *range))
     }
 
+    /// Returns the length of the body in bytes: all part headers, their ranges and the closing delimiter.
+    ///
+    /// ```
+    /// use anello_http::files::multipart::{Boundary, Multipart};
+    /// use anello_http::files::range::ByteRange;
+    ///
+    /// let ranges = [ByteRange { first: 0, last: 0 }, ByteRange { first: 500, last: 501 }];
+    /// let multipart = Multipart::new(&ranges, 1000, "text/plain", Boundary::from_random(7));
+    /// assert_eq!(multipart.length_bytes(), 239);
+    /// ```
+    pub fn length_bytes(&self) -> u64 {
+        let ranges = self.parts.iter().map(|(_, range)| range.length_bytes());
+        ranges.fold(self.text.len() as u64, u64::saturating_add)
+    }
+
     /// Returns the closing delimiter, to be sent after the last part.
     ///
     /// ```

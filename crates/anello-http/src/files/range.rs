@@ -2,9 +2,9 @@
 //!
 //! A server may always ignore `Range` and send the whole file. This module does so if the value is malformed, uses a
 //! unit other than bytes, or has more than [`MAX_RANGES`] ranges. Ranges that overlap are coalesced, as are ranges
-//! separated by a gap smaller than the overhead of another part. Both work and response size are therefore bounded: a
-//! response has at most [`MAX_RANGES`] parts, and their total length does not exceed the file size, not counting the
-//! part headers.
+//! separated by a gap of at most [`COALESCE_GAP_BYTES`]. Work is therefore bounded: a response has at most [`MAX_RANGES`]
+//! parts, and their total length does not exceed the file size. If their headers make the body of the response larger
+//! than the file by more than [`MAX_EXCESS_BYTES`], the whole file is sent.
 
 use std::fmt;
 
@@ -30,6 +30,19 @@ pub const MAX_RANGES: usize = 32;
 /// assert_eq!(select(range.as_bytes(), 1000), Selection::One(coalesced));
 /// ```
 pub const COALESCE_GAP_BYTES: u64 = 128;
+
+/// Maximum number of bytes by which the body of a response with several ranges may exceed the file: the size of two part
+/// headers, so that a client gets two ranges even of a small file. If it is larger, the whole file is sent.
+///
+/// ```
+/// use anello_http::files::multipart::{Boundary, Multipart};
+/// use anello_http::files::range::{ByteRange, MAX_EXCESS_BYTES};
+///
+/// let ranges = [ByteRange { first: 0, last: 9 }, ByteRange { first: 150, last: 199 }];
+/// let multipart = Multipart::new(&ranges, 200, "text/plain", Boundary::from_random(7));
+/// assert!(multipart.length_bytes() <= 200 + MAX_EXCESS_BYTES);
+/// ```
+pub const MAX_EXCESS_BYTES: u64 = 2 * COALESCE_GAP_BYTES;
 
 /// Range of bytes in a file, both ends inclusive.
 ///

@@ -13,7 +13,7 @@ use super::cache::{Contents, Entry, Variant};
 use super::fields::RequestFields;
 use super::multipart::{Boundary, Multipart};
 use super::negotiate::{Choice, negotiate};
-use super::range::{ByteRange, ContentRange, Selection, select};
+use super::range::{ByteRange, ContentRange, MAX_EXCESS_BYTES, Selection, select};
 use crate::h1::FieldName;
 use crate::message::{Body, BodyPart, Response};
 
@@ -102,7 +102,11 @@ fn multipart_response(variant: &Variant, ranges: &[ByteRange]) -> Response {
         return full_response(variant);
     }
     let boundary = Boundary::from_random(u128::from_ne_bytes(random));
-    let multipart = Multipart::new(ranges, variant.stamp.size_bytes, &variant.media_type, boundary);
+    let size_bytes = variant.stamp.size_bytes;
+    let multipart = Multipart::new(ranges, size_bytes, &variant.media_type, boundary);
+    if multipart.length_bytes() > size_bytes.saturating_add(MAX_EXCESS_BYTES) {
+        return full_response(variant);
+    }
     let mut parts = Vec::with_capacity(2 * ranges.len() + 1);
     for (head, range) in multipart.parts() {
         parts.push(BodyPart::Bytes(Bytes::copy_from_slice(head)));

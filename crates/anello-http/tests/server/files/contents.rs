@@ -1,5 +1,6 @@
 //! File serving on every available driver: response contents and fields.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::thread;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use anello_http::files::cache_control::CacheRule;
 use anello_http::files::negotiate::Codings;
 use anello_http::files::options::FileOptions;
 use anello_http::files::path::{Dotfiles, MAX_NAME_BYTES, resolve};
+use anello_http::files::range::{COALESCE_GAP_BYTES, MAX_EXCESS_BYTES};
 
 use crate::common::site::{for_each_driver_with_site, pattern};
 use crate::common::{Client, ClientResponse};
@@ -402,6 +404,37 @@ fn not_found_page_has_no_validators() {
             assert_eq!(response.field("Content-Encoding"), coding, "{fields}");
             assert_eq!(response.field("Content-Type"), Some("text/javascript; charset=utf-8"));
             assert_eq!(response.field("Vary"), Some("Accept-Encoding"));
+        }
+    });
+}
+
+/// Requests as many small ranges as possible, so that the part headers would be larger than the file.
+#[test]
+fn fault_36_multipart_response_is_bounded_by_file_size() {
+    let options = FileOptions {
+        media_types: BTreeMap::from([("long".to_owned(), format!("application/{}", "x".repeat(100)))]),
+        ..FileOptions::default()
+    };
+    for_each_driver_with_site(options, async |address, root| {
+        let mut client = Client::connect(address).await;
+        // Around the limit for copies and that of the cache.
+        for size in [300, 1000, 4000, 10_000, 20_000, 70_000] {
+            let path = format!("{size}.long");
+            std::fs::write(root.join(&path), pattern(size)).expect("write file");
+            for count in [2, 8, 32] {
+                let step = (size / count).max(COALESCE_GAP_BYTES as usize + 2);
+                let ranges: Vec<_> = (0..count).map(|index| format!("{0}-{0}", index * step)).collect();
+                let range = ranges.join(",");
+                client.send(format!("GET /{path} HTTP/1.1\r\nHost: h\r\nRange: bytes={range}\r\n\r\n")).await;
+                let response = client.response().await.expect("response");
+                let is_whole = response.status == 200 && response.body == pattern(size);
+                assert!(is_whole || response.status == 206, "{size} {range}: {}", response.status);
+                let max_bytes = size as u64 + MAX_EXCESS_BYTES;
+                assert!(response.body.len() as u64 <= max_bytes, "{size} {range}: {}", response.body.len());
+                let is_small = size <= 4000 && count == 32;
+                assert!(is_whole || !is_small, "{size} {range}");
+                assert!(!is_whole || size < 70_000, "{size} {range}");
+            }
         }
     });
 }
