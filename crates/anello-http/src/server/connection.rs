@@ -394,7 +394,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     #[cold]
     fn record_aborted(&mut self, error: io::Error) -> io::Error {
         let status = match self.timer.cancellation.reason.get() {
-            Some(CancelReason::Deadline | CancelReason::ServerShutdown) => STATUS_ABORTED,
+            Some(CancelReason::Deadline(_) | CancelReason::ServerShutdown) => STATUS_ABORTED,
             Some(CancelReason::ClientGone) | None => STATUS_CLIENT_CLOSED,
         };
         if let Some(record) = &mut self.record {

@@ -40,6 +40,7 @@
 //! the connection while sending a body that an orderly close would mark as complete.
 
 use std::cell::Cell;
+use std::fmt;
 use std::time::Duration;
 
 use super::options::ServerOptions;
@@ -69,6 +70,21 @@ pub(super) enum Timeout {
     Send,
     /// The event that a phase is waiting for.
     Phase(Phase),
+}
+
+/// Formats the name of the option that sets the timeout.
+impl fmt::Display for Timeout {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            // There is no deadline while a handler is running, except the timeout of the request.
+            Self::Request | Self::Phase(Phase::Handling) => "request_timeout",
+            Self::Send => "send_timeout",
+            Self::Phase(Phase::FirstHead | Phase::Head) => "header_timeout",
+            Self::Phase(Phase::Idle) => "keep_alive_timeout",
+            Self::Phase(Phase::Body) => "body_timeout",
+            Self::Phase(Phase::Linger) => "linger_timeout",
+        })
+    }
 }
 
 /// A change to the connection, which the caller performs.
@@ -290,13 +306,14 @@ impl Deadlines {
         ]
     }
 
-    pub fn check(&self, now: u64, options: &ServerOptions, tick: TickLength) -> Option<Action> {
+    /// Returns the timeout that has expired, and how to act on it.
+    pub fn check(&self, now: u64, options: &ServerOptions, tick: TickLength) -> Option<(Timeout, Action)> {
         if self.expired.get() == Some(Timeout::Request) {
             return None;
         }
         let mut deadlines = self.deadlines(options, tick).into_iter().flatten();
         let (timeout, _) = deadlines.find(|(_, deadline)| now > *deadline)?;
-        Some(self.expire(timeout, now))
+        Some((timeout, self.expire(timeout, now)))
     }
 
     fn expire(&self, timeout: Timeout, now: u64) -> Action {
@@ -416,7 +433,7 @@ mod tests {
                 BodyEndsAtClose => state.body_ends_at_close.set(true),
                 Disable => state.disable(),
                 Evict => actions.push(state.evict(now)),
-                Check => actions.extend(state.check(now, &options(), TICK)),
+                Check => actions.extend(state.check(now, &options(), TICK).map(|(_, action)| action)),
             }
         }
         (state, actions)

@@ -257,11 +257,11 @@ impl Connections {
 
     fn check_deadlines(&mut self, clock: &Clock, options: &ServerOptions) {
         let now = clock.now();
+        let check = |deadlines: &Deadlines| Some(deadlines.check(now, options, clock.tick)?.1);
         for phase in [Phase::FirstHead, Phase::Idle] {
             while let Some((_, &first)) = self.lists(phase).first_key_value()
-                && self.update(first as usize, now, |deadlines| deadlines.check(now, options, clock.tick))
-            {
-            }
+                && self.update(first as usize, now, check)
+            {}
         }
     }
 

@@ -21,7 +21,7 @@ use anello::log_event;
 use anello::net::ShutdownHandle;
 use anello::time;
 
-use super::deadline::{Action, Deadlines, Phase, TickLength};
+use super::deadline::{Action, Deadlines, Phase, TickLength, Timeout};
 use super::options::ServerOptions;
 use crate::h1::HttpDate;
 
@@ -130,7 +130,7 @@ impl ConnectionTimer {
     /// Expires the connection if a deadline has passed, and requests its suspension if it is idle.
     pub fn check_deadlines(&self, options: &ServerOptions) {
         match self.deadlines.check(self.now(), options, self.clock.tick) {
-            Some(action) => self.perform(action, CancelReason::Deadline),
+            Some((timeout, action)) => self.perform(action, CancelReason::Deadline(timeout)),
             None => match self.cancellation.wait.get() {
                 // In other phases, a task is waiting for the client. It receives the EOF after the bytes before it.
                 wait @ (Wait::Response | Wait::Streams) if self.deadlines.phase.get() == Phase::Handling => {
@@ -241,12 +241,24 @@ impl Drop for ResetOnDrop {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CancelReason {
-    #[error("handler or response body cancelled: request_timeout exceeded")]
-    Deadline,
+    #[error("handler or response body cancelled: {0} exceeded")]
+    Deadline(Timeout),
     #[error("handler or response body cancelled: server shutting down")]
     ServerShutdown,
     #[error("handler or response body cancelled: connection closed by client")]
     ClientGone,
+}
+
+impl CancelReason {
+    #[cold]
+    pub fn log(self) {
+        match self {
+            // Logged as a warning, because the handler takes too long or waits for an event that does not occur. The
+            // other deadlines are those of the client.
+            Self::Deadline(Timeout::Request) => log_event!(WARN, "{self}"),
+            Self::Deadline(_) | Self::ServerShutdown | Self::ClientGone => log_event!(DEBUG, "{self}"),
+        }
+    }
 }
 
 /// Cancels a connection whose task is not waiting for its socket, but for a handler, the next chunk of a streamed
@@ -309,7 +321,8 @@ impl Cancellation {
         let _end_wait = EndWaitOnDrop(self);
         let result = poll_fn(|context| {
             if let Some(reason) = self.reason.get() {
-                return Poll::Ready(Err(cancelled_error(reason)));
+                reason.log();
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, reason)));
             }
             // Registered before the poll, because the handler itself can shut down the server.
             self.register(context.waker());
@@ -326,14 +339,4 @@ impl Drop for EndWaitOnDrop<'_> {
     fn drop(&mut self) {
         self.0.wait.set(Wait::Socket);
     }
-}
-
-#[cold]
-fn cancelled_error(reason: CancelReason) -> io::Error {
-    match reason {
-        // Logged as a warning, because the handler takes too long or waits for an event that does not occur.
-        CancelReason::Deadline => log_event!(WARN, "{reason}"),
-        CancelReason::ServerShutdown | CancelReason::ClientGone => log_event!(DEBUG, "{reason}"),
-    }
-    io::Error::new(io::ErrorKind::ConnectionAborted, reason)
 }

@@ -315,9 +315,7 @@ impl Shared {
         let result = sender.respond(&mut respond, method, response).await;
         record.body_bytes = sender.body_bytes;
         if let Err(error) = result {
-            if let StreamError::Handler(error) = &error {
-                log_event!(ERROR, %error, "a response body failed; resetting the stream");
-            }
+            error.log();
             respond.send_reset(error.reason());
         }
     }
@@ -332,8 +330,8 @@ impl Shared {
         timer: &timers::StreamTimer,
     ) -> Result<Response, StreamError> {
         poll_fn(|context| {
-            if timer.is_aborted.get() {
-                return Poll::Ready(Err(StreamError::Timeout));
+            if let Some(timeout) = timer.expired.get() {
+                return Poll::Ready(Err(StreamError::Timeout(timeout)));
             }
             if let Poll::Ready(response) = handling.as_mut().poll(context) {
                 return Poll::Ready(Ok(response));
@@ -406,11 +404,10 @@ impl<'a> StreamRecord<'a> {
     /// Ends a request whose handler was dropped.
     #[cold]
     fn abort(&mut self, error: &StreamError, respond: &mut SendResponse<Bytes>) {
-        log_event!(DEBUG, %error, "handler cancelled");
-        if matches!(error, StreamError::Timeout) {
-            log_event!(WARN, "{}", CancelReason::Deadline);
+        if let StreamError::Timeout(_) = error {
             self.status = STATUS_ABORTED;
         }
+        error.log();
         respond.send_reset(error.reason());
     }
 }

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use anello::fs::File;
+use anello::log_event;
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
@@ -16,8 +17,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use super::timers::{StreamTimer, Task};
 use crate::h1::{FieldBlock, HttpDate, Method};
 use crate::message::{Body, BodyKind, BodyPart, ChunkStream, Response, StreamEnd, recycle_fields};
+use crate::server::deadline::Timeout;
 use crate::server::output::{call_trailers, next_chunk};
-use crate::server::timer::ConnectionTimer;
+use crate::server::timer::{CancelReason, ConnectionTimer};
 
 /// Amount of file data that a stream reads at a time.
 const FILE_CHUNK_BYTES: usize = 64 * 1024;
@@ -37,8 +39,8 @@ pub(super) struct ResponseSender {
 pub(super) enum StreamError {
     #[error("stream reset by the client, or connection lost: {0}")]
     Client(h2::Error),
-    #[error("client did not accept data in time, or request timeout exceeded")]
-    Timeout,
+    #[error("{0} exceeded")]
+    Timeout(Timeout),
     #[error("incomplete response: {0}")]
     Handler(Box<dyn Error + Send + Sync>),
 }
@@ -53,6 +55,15 @@ impl StreamError {
     /// Returns the code for the client.
     pub fn reason(&self) -> Reason {
         if matches!(self, Self::Handler(_)) { Reason::INTERNAL_ERROR } else { Reason::CANCEL }
+    }
+
+    #[cold]
+    pub fn log(&self) {
+        match self {
+            Self::Client(error) => log_event!(DEBUG, %error, "handler or response body cancelled"),
+            Self::Timeout(timeout) => CancelReason::Deadline(*timeout).log(),
+            Self::Handler(error) => log_event!(ERROR, %error, "a response body failed; resetting the stream"),
+        }
     }
 }
 
@@ -287,8 +298,8 @@ impl ResponseSender {
 
     /// Completes when a deadline of the stream has expired or the client has reset the stream.
     fn poll_cancelled(&self, stream: &mut SendStream<Bytes>, context: &mut Context<'_>) -> Poll<StreamError> {
-        if self.timer.is_aborted.get() {
-            return Poll::Ready(StreamError::Timeout);
+        if let Some(timeout) = self.timer.expired.get() {
+            return Poll::Ready(StreamError::Timeout(timeout));
         }
         self.timer.register(Task::Server, context);
         match stream.poll_reset(context) {

@@ -6,7 +6,7 @@ use std::task::{Context, Waker};
 
 use slab::Slab;
 
-use crate::server::deadline::{Action, Deadlines, TickLength};
+use crate::server::deadline::{Action, Deadlines, TickLength, Timeout};
 use crate::server::options::ServerOptions;
 use crate::server::timer::MultiplexedStreams;
 
@@ -14,8 +14,8 @@ use crate::server::timer::MultiplexedStreams;
 #[derive(Debug)]
 pub(super) struct StreamTimer {
     pub deadlines: Deadlines,
-    /// `true` after a deadline has expired that ends the stream.
-    pub is_aborted: Cell<bool>,
+    /// The timeout whose expiry ends the stream.
+    pub expired: Cell<Option<Timeout>>,
     /// The task that serves the stream, and the task that reads the request body.
     wakers: [RefCell<Option<Waker>>; 2],
 }
@@ -59,7 +59,7 @@ impl StreamTimers {
     pub fn add(self: &Rc<Self>, now: u64) -> StreamTimerEntry {
         let timer = Rc::new(StreamTimer {
             deadlines: Deadlines::new(now),
-            is_aborted: Cell::new(false),
+            expired: Cell::new(None),
             wakers: Default::default(),
         });
         let key = self.0.borrow_mut().insert(Rc::clone(&timer));
@@ -81,9 +81,9 @@ impl MultiplexedStreams for StreamTimers {
     fn check_deadlines(&self, now: u64, options: &ServerOptions, tick: TickLength) {
         let mut expired = Vec::new();
         for (_, timer) in &*self.0.borrow() {
-            if let Some(action) = timer.deadlines.check(now, options, tick) {
+            if let Some((timeout, action)) = timer.deadlines.check(now, options, tick) {
                 // The first expiry of the body timeout is reported to the reader, which can still respond.
-                timer.is_aborted.set(action != Action::ShutdownRead);
+                timer.expired.set((action != Action::ShutdownRead).then_some(timeout));
                 expired.push(Rc::clone(timer));
             }
         }
