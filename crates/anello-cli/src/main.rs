@@ -25,6 +25,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
+use self::common::log_limit::LogLimit;
 use self::common::terminal::Messages;
 use self::common::{build_identity, output};
 
@@ -105,7 +106,7 @@ fn start_log() {
     let log =
         tracing_subscriber::fmt::layer().with_writer(|| Messages).with_target(false).with_ansi(is_coloured);
     // If standard error is closed, reporting that a log line could not be written would panic.
-    let log = log.log_internal_errors(false);
+    let log = log.log_internal_errors(false).with_filter(LogLimit::default());
     tracing_subscriber::registry().with(log).with(targets).init();
 }
 

@@ -11,6 +11,7 @@ pub mod driver_flags;
 pub mod error;
 pub mod format;
 pub mod listening;
+pub mod log_limit;
 pub mod notify;
 pub mod output;
 pub mod process;
