@@ -41,6 +41,27 @@ pub fn with_suffix(text: &str) -> Option<f64> {
     Some((number * unit * 1e6).round() / 1e6)
 }
 
+/// A size in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub usize);
+
+/// Parses a size: a whole number of bytes, or one with the unit `KiB`, `MiB` or `GiB`.
+pub fn size(text: &str) -> Result<Size, String> {
+    let unit = text.trim_start_matches(|character: char| character.is_ascii_digit());
+    let shift = match unit {
+        "" => Some(0),
+        "KiB" => Some(10),
+        "MiB" => Some(20),
+        "GiB" => Some(30),
+        _ => None,
+    };
+    let number = text[..text.len() - unit.len()].parse::<usize>().ok();
+    let bytes = number.zip(shift).and_then(|(number, shift)| number.checked_mul(1 << shift));
+    bytes.map(Size).ok_or_else(|| {
+        format!("invalid size {text:?} (expected a number of bytes, or a number and KiB, MiB or GiB, such as 64MiB)")
+    })
+}
+
 /// Parses an IP address without a port.
 pub fn ip_address(text: &str) -> Result<IpAddr, String> {
     text.parse().map_err(|_| "expected an IP address without a port, such as 127.0.0.2 or ::1".into())
@@ -189,6 +210,18 @@ pub fn context_text(error: &clap::Error, kind: ContextKind) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_have_binary_units() {
+        for (text, bytes) in
+            [("0", 0), ("1000", 1000), ("3KiB", 3072), ("64MiB", 64 << 20), ("2GiB", 2 << 30)]
+        {
+            assert_eq!(size(text), Ok(Size(bytes)), "{text}");
+        }
+        for invalid in ["", "MiB", "-1", "1.5MiB", "1MB", "1 KiB", "99999999999GiB"] {
+            assert!(size(invalid).is_err(), "{invalid}");
+        }
+    }
 
     #[test]
     fn cores_are_lists_and_ranges() {

@@ -1,20 +1,18 @@
 //! Compression of files while they are sent, for files without a precompressed variant.
 //!
 //! A response is compressed in slices: at most one slice of input and its output are in memory, plus the state of the
-//! encoder, and other tasks run between two slices.
+//! encoder, and other tasks run between two slices. Slow clients can keep many encoders alive, so their memory is limited
+//! for the process. Above the limit, files are sent as they are stored.
 
-use std::io::{self, Write};
+use std::io;
 
 use anello::fs::File;
-use brotli::CompressorWriter;
-use brotli::enc::BrotliEncoderParams;
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use futures_util::stream::unfold;
 
 use super::cache::{Contents, Entry, wall_clock};
 use super::conditional::{Outcome, evaluate};
+use super::encoder::{Encoder, Reservation, encoder_bytes};
 use super::fields::RequestFields;
 pub(super) use super::negotiate::Choice;
 use super::negotiate::{Coding, Codings, negotiate};
@@ -27,15 +25,8 @@ use crate::message::{Body, Response};
 
 /// Smaller files are not compressed, because the result is hardly smaller.
 const MIN_BYTES: u64 = 1024;
-/// Input that is compressed at a time.
+/// Input that is compressed at a time. The encoder of a file of one slice exists only while the slice is compressed.
 const SLICE_BYTES: usize = 16 * 1024;
-
-// The levels are those at which compression costs little more than sending. The windows bound the memory of an encoder
-// to about one megabyte.
-const GZIP_LEVEL: u32 = 5;
-const BROTLI_QUALITY: i32 = 4;
-const ZSTD_LEVEL: i32 = 3;
-const WINDOW_BITS: u32 = 18;
 
 /// Returns the codings with which a file is compressed while it is sent.
 pub(super) fn compressible(options: &FileOptions, media_type: &str, stamp: &FileStamp) -> Codings {
@@ -79,32 +70,39 @@ pub(super) fn choose(entry: &Entry, fields: &RequestFields<'_>) -> Choice {
 }
 
 /// Returns the response to a request for a file that is to be compressed. `make_fields` returns the fields of a 304
-/// response.
+/// response. Returns `None` if the encoders of the process already take `max_memory_bytes`: the file must then be sent as
+/// it is stored.
 pub(super) fn response(
     entry: &Entry,
     request: &RequestFields<'_>,
     coding: Coding,
+    max_memory_bytes: usize,
     make_fields: impl FnOnce(&Validator) -> Result<FieldBlock, InvalidField>,
-) -> Response {
+) -> Option<Response> {
     let variant = &entry.identity;
     let validator = Validator::of_compressed(&variant.stamp, coding, wall_clock());
     let outcome = evaluate(request, &validator);
     let response = match (outcome, make_fields(&validator)) {
         (Outcome::PreconditionFailed, _) => {
-            return with_vary(entry, text_response(412, "the file does not satisfy the precondition"));
+            let response = text_response(412, "the file does not satisfy the precondition");
+            return Some(with_vary(entry, response));
         }
-        (_, Err(_)) => return text_response(500, "invalid header field"),
-        (Outcome::NotModified, Ok(fields)) => return Response { fields, ..Response::new(304) },
+        (_, Err(_)) => return Some(text_response(500, "invalid header field")),
+        (Outcome::NotModified, Ok(fields)) => return Some(Response { fields, ..Response::new(304) }),
         (Outcome::Proceed, Ok(fields)) => Response { fields, ..Response::new(200) },
     };
-    response
+    let size_bytes = variant.stamp.size_bytes;
+    let kept_bytes = if size_bytes <= SLICE_BYTES as u64 { 0 } else { encoder_bytes(coding, size_bytes) };
+    let reservation = Reservation::new(kept_bytes, max_memory_bytes)?;
+    let response = response
         .with_valid_field(FieldName::CONTENT_TYPE, variant.media_type.as_bytes())
         .with_valid_field(FieldName::CONTENT_ENCODING, coding.token().as_bytes())
-        .with_body(body(&variant.contents, variant.stamp.size_bytes, coding))
+        .with_body(body(&variant.contents, size_bytes, coding, reservation));
+    Some(response)
 }
 
 /// Returns a body that compresses the contents as it is sent.
-fn body(contents: &Contents, size_bytes: u64, coding: Coding) -> Body {
+fn body(contents: &Contents, size_bytes: u64, coding: Coding, reservation: Reservation) -> Body {
     let source = match contents {
         Contents::Encoded(response) => Source::Memory(response.body()),
         Contents::Memory(bytes) => Source::Memory(bytes.clone()),
@@ -112,12 +110,16 @@ fn body(contents: &Contents, size_bytes: u64, coding: Coding) -> Body {
     };
     // The encoder is created when the body is first polled, which is never for HEAD.
     let state = Some((source, None));
-    Body::stream(unfold(state, move |state| async move {
-        let (source, encoder) = state?;
-        Some(match next_chunk(source, encoder, coding).await {
-            Ok((chunk, state)) => (Ok(chunk), state),
-            Err(error) => (Err(error), None),
-        })
+    Body::stream(unfold(state, move |state| {
+        let new_encoder = move || Encoder::new(coding, size_bytes);
+        let _reservation = &reservation;
+        async move {
+            let (source, encoder) = state?;
+            Some(match next_chunk(source, encoder, new_encoder).await {
+                Ok((chunk, state)) => (Ok(chunk), state),
+                Err(error) => (Err(error), None),
+            })
+        }
     }))
 }
 
@@ -129,30 +131,38 @@ enum Source {
 /// Compresses slices until there is output. Returns no state after the last chunk.
 async fn next_chunk(
     mut source: Source,
-    encoder: Option<Encoder>,
-    coding: Coding,
+    mut encoder: Option<Encoder>,
+    new_encoder: impl Fn() -> io::Result<Encoder>,
 ) -> io::Result<(Bytes, Option<(Source, Option<Encoder>)>)> {
-    let mut encoder = encoder.map_or_else(|| Encoder::new(coding), Ok)?;
     loop {
         let slice = source.next_slice().await?;
-        if slice.is_empty() {
-            return Ok((encoder.finish()?.into(), None));
+        // Created after the read, so that no other task runs while the encoder of a single slice exists.
+        let mut current = encoder.take().map_or_else(&new_encoder, Ok)?;
+        let mut chunk = current.encode(&slice)?;
+        if source.is_empty() {
+            chunk.extend(current.finish()?);
+            return Ok((chunk.into(), None));
         }
-        let chunk = encoder.encode(&slice)?;
         // Compressing a slice takes much longer than other operations that are counted by the task's budget.
         anello::yield_now().await;
         if !chunk.is_empty() {
-            return Ok((chunk.into(), Some((source, Some(encoder)))));
+            return Ok((chunk.into(), Some((source, Some(current)))));
         }
+        encoder = Some(current);
     }
 }
 
 impl Source {
-    /// Returns an empty slice at the end.
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Memory(bytes) => bytes.is_empty(),
+            Self::File { left, .. } => *left == 0,
+        }
+    }
+
     async fn next_slice(&mut self) -> io::Result<Bytes> {
         match self {
             Self::Memory(bytes) => Ok(bytes.split_to(bytes.len().min(SLICE_BYTES))),
-            Self::File { left: 0, .. } => Ok(Bytes::new()),
             Self::File { file, offset, left } => {
                 let mut slice = vec![0; (*left).min(SLICE_BYTES as u64) as usize];
                 let count = file.read_at(&mut slice, *offset).await?;
@@ -164,56 +174,6 @@ impl Source {
                 (*offset, *left) = (*offset + count as u64, *left - count as u64);
                 Ok(slice.into())
             }
-        }
-    }
-}
-
-enum Encoder {
-    Brotli(Box<CompressorWriter<Vec<u8>>>),
-    Gzip(GzEncoder<Vec<u8>>),
-    Zstandard(zstd::stream::write::Encoder<'static, Vec<u8>>),
-}
-
-impl Encoder {
-    fn new(coding: Coding) -> io::Result<Self> {
-        Ok(match coding {
-            Coding::Brotli => {
-                let parameters = BrotliEncoderParams {
-                    quality: BROTLI_QUALITY,
-                    lgwin: WINDOW_BITS as i32,
-                    ..BrotliEncoderParams::default()
-                };
-                Self::Brotli(Box::new(CompressorWriter::with_params(Vec::new(), 4096, &parameters)))
-            }
-            Coding::Gzip => Self::Gzip(GzEncoder::new(Vec::new(), Compression::new(GZIP_LEVEL))),
-            Coding::Zstandard => {
-                let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), ZSTD_LEVEL)?;
-                encoder.window_log(WINDOW_BITS)?;
-                Self::Zstandard(encoder)
-            }
-        })
-    }
-
-    /// Compresses a slice. Returns the output so far, which may be empty.
-    fn encode(&mut self, slice: &[u8]) -> io::Result<Vec<u8>> {
-        match self {
-            Self::Brotli(encoder) => encoder.write_all(slice)?,
-            Self::Gzip(encoder) => encoder.write_all(slice)?,
-            Self::Zstandard(encoder) => encoder.write_all(slice)?,
-        }
-        Ok(std::mem::take(match self {
-            Self::Brotli(encoder) => encoder.get_mut(),
-            Self::Gzip(encoder) => encoder.get_mut(),
-            Self::Zstandard(encoder) => encoder.get_mut(),
-        }))
-    }
-
-    /// Returns the rest of the output.
-    fn finish(self) -> io::Result<Vec<u8>> {
-        match self {
-            Self::Brotli(encoder) => Ok(encoder.into_inner()),
-            Self::Gzip(encoder) => encoder.finish(),
-            Self::Zstandard(encoder) => encoder.finish(),
         }
     }
 }

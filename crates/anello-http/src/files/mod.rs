@@ -23,6 +23,8 @@ mod compress;
 pub mod conditional;
 pub mod cors;
 mod document_root;
+#[cfg(feature = "compression")]
+mod encoder;
 pub mod fields;
 mod invalid_option;
 pub mod listing;

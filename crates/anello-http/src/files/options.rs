@@ -44,6 +44,11 @@ pub struct FileOptions {
     /// costs processor time for each response. Such a response has neither a length nor ranges.
     #[cfg(feature = "compression")]
     pub compress: Codings,
+    /// Maximum memory of the encoders of all responses in the process that are being compressed, in bytes. Default: 64
+    /// MiB, which suffices for 16 Brotli encoders of 4 MiB, the largest ones. Above the limit, files are sent
+    /// uncompressed. Files of up to 16 KiB are compressed in one step, and occupy no encoder.
+    #[cfg(feature = "compression")]
+    pub max_compress_bytes: usize,
     /// `Cache-Control` values by path pattern; the first matching rule applies. Default: none.
     pub cache_control: Vec<CacheRule>,
     /// Media types by extension. They take precedence over the built-in types. Default: none.
@@ -112,6 +117,8 @@ impl Default for FileOptions {
             precompressed: Codings::NONE,
             #[cfg(feature = "compression")]
             compress: Codings::NONE,
+            #[cfg(feature = "compression")]
+            max_compress_bytes: 64 << 20,
             cache_control: Vec::new(),
             media_types: BTreeMap::new(),
             default_media_type: UNKNOWN_MEDIA_TYPE.to_owned(),

@@ -529,7 +529,14 @@ impl Files {
             Choice::Identity => {}
             Choice::Encoded(coding) => {
                 let make_fields = |validator: &Validator| self.fields(&entry.path, validator, true);
-                return compress::response(entry, &fields, coding, make_fields);
+                let max_bytes = self.options.max_compress_bytes;
+                if let Some(response) = compress::response(entry, &fields, coding, max_bytes, make_fields) {
+                    return response;
+                }
+                if select_variant(entry, &fields).is_none() {
+                    let text = "no memory to compress the file, and Accept-Encoding excludes the file itself";
+                    return with_vary(entry, text_response(503, text));
+                }
             }
             Choice::NotAcceptable => return not_acceptable(entry),
         }
