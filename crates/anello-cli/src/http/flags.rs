@@ -315,6 +315,12 @@ pub struct ConnectionFlags {
     /// Close a connection if its socket buffers are full and the client does not read for this long
     #[arg(long, value_name = "DURATION", value_parser = values::nonzero_duration, default_value = "30s")]
     send_timeout: Duration,
+    /// Minimum rate at which a client must read a response while its socket buffers are full, in bytes per second
+    ///
+    /// In waits of --send-timeout altogether, the client must read the bytes of this time: 15000 by default. With 0, one
+    /// byte is sufficient.
+    #[arg(long, value_name = "N", default_value_t = ServerOptions::default().min_send_bytes_per_second)]
+    min_send_rate: u64,
     /// Total time limit for a request [default: none]
     #[arg(long, value_name = "DURATION", value_parser = values::nonzero_duration)]
     request_timeout: Option<Duration>,
@@ -385,6 +391,7 @@ impl ConnectionFlags {
         options.body_timeout = self.body_timeout;
         options.min_body_bytes_per_second = self.min_body_rate;
         options.send_timeout = self.send_timeout;
+        options.min_send_bytes_per_second = self.min_send_rate;
         options.request_timeout = self.request_timeout;
         options.linger_timeout = self.linger_timeout;
         options.max_discarded_body_bytes = self.max_discarded_body_bytes;
@@ -432,6 +439,7 @@ mod tests {
             ("--body-timeout=3s", "body_timeout: 3s"),
             ("--min-body-rate=4", "min_body_bytes_per_second: 4"),
             ("--send-timeout=5s", "send_timeout: 5s"),
+            ("--min-send-rate=17", "min_send_bytes_per_second: 17"),
             ("--request-timeout=6s", "request_timeout: Some(6s)"),
             ("--max-connections=7", "max_connections: 7"),
             ("--max-discarded-body-bytes=12", "max_discarded_body_bytes: 12"),

@@ -25,7 +25,8 @@
 //!
 //! Two timers are independent of the phase: the request timer runs from `begin_request` to
 //! [`end_request`](Deadlines::end_request), the send timer from [`start_send`](Deadlines::start_send) to
-//! [`note_send_progress`](Deadlines::note_send_progress).
+//! [`note_send_progress`](Deadlines::note_send_progress). The times of the waits are added up until the client has
+//! accepted the minimum amount of data, so that a client that accepts single bytes gains no time.
 //!
 //! # Expiry
 //!
@@ -133,6 +134,11 @@ pub(super) struct Deadlines {
     request_since: Cell<Option<u64>>,
     /// Start of the wait for space in the send buffer. A body may be received at the same time.
     send_since: Cell<Option<u64>>,
+    /// Time spent waiting for space in the send buffer before the current wait, since the client last accepted the
+    /// minimum amount of data.
+    send_ticks: Cell<u64>,
+    /// Number of bytes that the client has accepted in the same time.
+    send_bytes: Cell<u64>,
     pub expired: Cell<Option<Timeout>>,
     /// `true` while the connection is sending a body that an orderly close would mark as complete.
     pub body_ends_at_close: Cell<bool>,
@@ -181,6 +187,8 @@ impl Deadlines {
             body_ticks: Cell::new(0),
             request_since: Cell::new(None),
             send_since: Cell::new(None),
+            send_ticks: Cell::new(0),
+            send_bytes: Cell::new(0),
             expired: Cell::new(None),
             body_ends_at_close: Cell::new(false),
             is_evicted: Cell::new(false),
@@ -232,6 +240,7 @@ impl Deadlines {
     #[inline]
     pub fn begin_request(&self, now: u64, has_timeout: bool) {
         self.phase.set(Phase::Handling);
+        self.restart_send_progress();
         if has_timeout {
             self.request_since.set(Some(now));
         }
@@ -267,10 +276,19 @@ impl Deadlines {
         }
     }
 
-    /// Stops the send timer. The next wait restarts it.
+    /// Stops the send timer, because the client has accepted this number of bytes. The next wait continues it until the
+    /// client has accepted the minimum amount of data.
     #[inline]
-    pub fn note_send_progress(&self) {
-        self.send_since.set(None);
+    pub fn note_send_progress(&self, bytes: u64, now: u64) {
+        self.send_bytes.set(self.send_bytes.get().saturating_add(bytes));
+        if let Some(since) = self.send_since.take() {
+            self.send_ticks.set(self.send_ticks.get() + now.saturating_sub(since));
+        }
+    }
+
+    fn restart_send_progress(&self) {
+        self.send_ticks.set(0);
+        self.send_bytes.set(0);
     }
 
     /// Called when the connection is upgraded.
@@ -283,7 +301,8 @@ impl Deadlines {
     fn deadlines(&self, options: &ServerOptions, tick: TickLength) -> [Option<(Timeout, u64)>; 3] {
         let after = |since: u64, timeout| since.saturating_add(tick.ticks_for(timeout));
         let request = self.request_since.get().zip(options.request_timeout);
-        let send = self.send_since.get().map(|since| (Timeout::Send, after(since, options.send_timeout)));
+        let send_deadline = |since| after(since, options.send_timeout).saturating_sub(self.send_ticks.get());
+        let send = self.send_since.get().map(|since| (Timeout::Send, send_deadline(since)));
         let (phase, mut earlier_ticks) = (self.phase.get(), 0);
         let timeout = match phase {
             Phase::Handling => None,
@@ -310,6 +329,9 @@ impl Deadlines {
     pub fn check(&self, now: u64, options: &ServerOptions, tick: TickLength) -> Option<(Timeout, Action)> {
         if self.expired.get() == Some(Timeout::Request) {
             return None;
+        }
+        if self.send_bytes.get() >= options.min_send_bytes() {
+            self.restart_send_progress();
         }
         let mut deadlines = self.deadlines(options, tick).into_iter().flatten();
         let (timeout, _) = deadlines.find(|(_, deadline)| now > *deadline)?;
@@ -391,7 +413,7 @@ mod tests {
         BodyBytes(usize),
         PauseBody,
         StartSend,
-        SendProgress,
+        SendProgress(u64),
         BodyEndsAtClose,
         Disable,
         Evict,
@@ -411,6 +433,7 @@ mod tests {
             body_timeout: Duration::from_secs(20),
             min_body_bytes_per_second: 100,
             send_timeout: Duration::from_secs(30),
+            min_send_bytes_per_second: 10,
             request_timeout: Some(Duration::from_secs(1000)),
             linger_timeout: Duration::from_secs(2),
             ..ServerOptions::default()
@@ -429,7 +452,7 @@ mod tests {
                 BodyBytes(bytes) => state.add_body_bytes(bytes),
                 PauseBody => state.pause_body(now),
                 StartSend => state.start_send(now),
-                SendProgress => state.note_send_progress(),
+                SendProgress(bytes) => state.note_send_progress(bytes, now),
                 BodyEndsAtClose => state.body_ends_at_close.set(true),
                 Disable => state.disable(),
                 Evict => actions.push(state.evict(now)),
@@ -495,8 +518,7 @@ mod tests {
             (&[REQUEST], Some(1106), None),
             (&[REQUEST, (110, Enter(Body)), (120, StartSend)], Some(1106), Some(151)),
             (&[REQUEST, (120, StartSend), (130, StartSend)], Some(1106), Some(151)),
-            (&[(120, StartSend), (125, SendProgress)], None, None),
-            (&[(120, StartSend), (125, SendProgress), (130, StartSend)], None, Some(161)),
+            (&[(120, StartSend), (125, SendProgress(1))], None, None),
             (&[REQUEST, (120, StartSend), (130, EndRequest)], None, Some(151)),
         ] {
             let (state, _) = after(events);
@@ -510,11 +532,58 @@ mod tests {
     }
 
     #[test]
+    fn send_timer_continues_until_client_has_accepted_minimum() {
+        // 30 seconds at 10 bytes per second.
+        for (events, send) in [
+            (&[(120, StartSend), (125, SendProgress(299)), (130, Check), (140, StartSend)][..], Some(166)),
+            (&[(120, StartSend), (125, SendProgress(300)), (130, Check), (140, StartSend)], Some(171)),
+            (&[(120, StartSend), (125, SendProgress(299)), (130, StartSend), (131, SendProgress(1))], None),
+            (
+                &[
+                    (120, StartSend),
+                    (125, SendProgress(299)),
+                    (130, StartSend),
+                    (134, SendProgress(0)),
+                    (135, Check),
+                    (140, StartSend),
+                ],
+                Some(162),
+            ),
+            // Progress without a wait counts as well.
+            (
+                &[
+                    (120, StartSend),
+                    (125, SendProgress(1)),
+                    (126, SendProgress(299)),
+                    (127, Check),
+                    (140, StartSend),
+                ],
+                Some(171),
+            ),
+            (&[(120, StartSend), (125, SendProgress(1)), REQUEST, (140, StartSend)], Some(171)),
+        ] {
+            let (state, actions) = after(&[&[REQUEST], events].concat());
+            let [_, of_sending, _] = state.deadlines(&options(), TICK);
+            assert_eq!(of_sending, send.map(|deadline| (Timeout::Send, deadline)), "{events:?}");
+            assert!(actions.is_empty(), "{events:?}");
+        }
+    }
+
+    #[test]
+    fn timeouts_are_named_after_their_options() {
+        let options = format!("{:?}", options());
+        let phases = [Handling, FirstHead, Head, Idle, Body, Linger].map(Timeout::Phase);
+        for timeout in phases.into_iter().chain([Timeout::Request, Timeout::Send]) {
+            assert!(options.contains(&format!(" {timeout}: ")), "{timeout}");
+        }
+    }
+
+    #[test]
     fn late_connection_expires() {
         use Action::{Reset, Shutdown, ShutdownRead};
         let phase = Timeout::Phase;
         type Case = (&'static [(u64, Event)], &'static [Action], Option<Timeout>);
-        let cases: [Case; 15] = [
+        let cases: [Case; 16] = [
             (&[(111, Check)], &[], None),
             (&[(112, Check)], &[ShutdownRead], Some(phase(FirstHead))),
             // The first expiry restarts the phase.
@@ -532,6 +601,11 @@ mod tests {
             (&[(110, Enter(Linger)), (114, Check)], &[Shutdown], Some(phase(Linger))),
             (&[REQUEST, (110, StartSend), (142, Check)], &[Reset], Some(Timeout::Send)),
             (&[REQUEST, (110, StartSend), (142, Check), (143, Check)], &[Reset; 2], Some(Timeout::Send)),
+            (
+                &[(110, StartSend), (130, SendProgress(1)), (130, StartSend), (142, Check)],
+                &[Reset],
+                Some(Timeout::Send),
+            ),
             (&[REQUEST, (1107, Check)], &[Shutdown], Some(Timeout::Request)),
             // The request timer takes precedence over the others, and no further action follows its expiry.
             (&[REQUEST, (110, StartSend), (1107, Check), (2000, Check)], &[Reset], Some(Timeout::Request)),

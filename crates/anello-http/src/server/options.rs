@@ -38,6 +38,9 @@ pub struct ServerOptions {
     /// connection is reset, so that the kernel frees the data that the client has not read. Connections in this state
     /// are also reset when [`request_timeout`](Self::request_timeout) expires or the server shuts down.
     ///
+    /// The times of several waits are added up until the kernel has accepted the amount that
+    /// [`min_send_bytes_per_second`](Self::min_send_bytes_per_second) requires.
+    ///
     /// Within this time, the kernel must accept the next 128 KiB of a response, or further file data. It accepts more
     /// data only when about a third of the socket's send buffer is free. This buffer grows to megabytes
     /// (`net.ipv4.tcp_wmem`: at most 4 MiB by default), and so does the client's receive buffer (`net.ipv4.tcp_rmem`: 6
@@ -45,6 +48,11 @@ pub struct ServerOptions {
     /// slowly must read one to two megabytes within the timeout to be safe. At 100 kB/s, a timeout of 3 s may be too
     /// short; the default is sufficient.
     pub send_timeout: Duration,
+    /// Minimum rate at which a client must accept a response while the server waits for it, in bytes per second (default:
+    /// 500). In waits of [`send_timeout`](Self::send_timeout) altogether, it must accept the bytes of this time, which are
+    /// 15,000 by default. A client that accepts single bytes, for example with a small flow-control window of HTTP/2,
+    /// therefore does not occupy the server for longer. If 0, each byte restarts the timeout.
+    pub min_send_bytes_per_second: u64,
     /// Maximum time from the request head to the end of the response (default: unlimited). When it expires, the
     /// connection is closed without a further response. A pending handler, or the body that it streams, is dropped at
     /// its current await point ([`Server::serve`](crate::Server::serve)). A handler that never yields cannot be stopped.
@@ -103,6 +111,7 @@ setters!(ServerOptions {
     body_timeout: Duration = Duration::from_secs(5),
     min_body_bytes_per_second: u64 = 1000,
     send_timeout: Duration = Duration::from_secs(10),
+    min_send_bytes_per_second: u64 = 1000,
     request_timeout: Option<Duration> = Some(Duration::from_secs(60)),
     max_connections: usize = 500,
     eviction: Eviction = Eviction::Idle { threshold: 400 },
@@ -148,6 +157,12 @@ pub enum Http2Mode {
 }
 
 impl ServerOptions {
+    /// Returns the number of bytes that a client must accept in waits of [`send_timeout`](Self::send_timeout) altogether.
+    pub(super) fn min_send_bytes(&self) -> u64 {
+        let bytes = u128::from(self.min_send_bytes_per_second) * self.send_timeout.as_millis() / 1000;
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+
     /// Returns `true` if TLS connections offer HTTP/2.
     pub(super) fn offers_http2(&self) -> bool {
         #[cfg(feature = "http2")]
@@ -205,6 +220,7 @@ impl Default for ServerOptions {
             body_timeout: Duration::from_secs(10),
             min_body_bytes_per_second: 500,
             send_timeout: Duration::from_secs(30),
+            min_send_bytes_per_second: 500,
             request_timeout: None,
             max_connections: 10_000,
             eviction: Eviction::Never,

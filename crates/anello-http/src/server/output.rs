@@ -134,7 +134,8 @@ impl<W: Sender> Output<W> {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        with_timer(&self.timer, self.sender.send(&mut self.buffer)).await?;
+        let bytes = self.buffer.len();
+        with_timer(&self.timer, bytes, self.sender.send(&mut self.buffer)).await?;
         self.release_buffer();
         Ok(())
     }
@@ -142,10 +143,11 @@ impl<W: Sender> Output<W> {
     /// Sends the buffered data and the parts between it in one write.
     #[inline(never)]
     async fn flush_parts(&mut self) -> io::Result<()> {
+        let bytes = self.buffer.len() + self.parts_bytes;
         let pieces = self.take_pieces();
         self.release_buffer();
         self.has_unflushed = true;
-        with_timer(&self.timer, self.sender.send_vectored(pieces)).await
+        with_timer(&self.timer, bytes, self.sender.send_vectored(pieces)).await
     }
 
     /// Takes the parts, and the buffered data before, between and after them.
@@ -215,7 +217,7 @@ impl<W: Sender> Output<W> {
     pub async fn flush_all(&mut self) -> io::Result<()> {
         self.flush().await?;
         if self.has_unflushed {
-            with_timer(&self.timer, poll_fn(|context| self.sender.poll_flush(context))).await?;
+            with_timer(&self.timer, 0, poll_fn(|context| self.sender.poll_flush(context))).await?;
             self.has_unflushed = false;
         }
         Ok(())
@@ -230,7 +232,7 @@ impl<W: Sender> Output<W> {
     /// Sends the buffered data and passes all of it to the socket, which then continues sending on its own.
     pub async fn flush_to_socket(&mut self) -> io::Result<()> {
         self.flush().await?;
-        with_timer(&self.timer, poll_fn(|context| self.sender.poll_drive(context))).await
+        with_timer(&self.timer, 0, poll_fn(|context| self.sender.poll_drive(context))).await
     }
 
     /// Sends the buffered data with a hint to the kernel that more data, or the shutdown of the write half, follows
@@ -243,7 +245,9 @@ impl<W: Sender> Output<W> {
         while !rest.is_empty() {
             let sender = &mut self.sender;
             let write = poll_fn(|context| sender.poll_write_more(rest, context));
-            rest = &rest[with_timer(&self.timer, write).await?..];
+            let count = with_timer(&self.timer, 0, write).await?;
+            self.timer.note_send_progress(count as u64);
+            rest = &rest[count..];
         }
         self.release_buffer();
         Ok(())
@@ -254,14 +258,14 @@ impl<W: Sender> Output<W> {
     pub async fn finish(&mut self) -> io::Result<()> {
         self.flush_more().await?;
         self.flush_all().await?;
-        with_timer(&self.timer, poll_fn(|context| self.sender.poll_close_notify(context))).await?;
+        with_timer(&self.timer, 0, poll_fn(|context| self.sender.poll_close_notify(context))).await?;
         self.timer.deadlines.body_ends_at_close.set(false);
         Ok(())
     }
 
     pub async fn shutdown(&mut self) -> io::Result<()> {
         self.flush_more().await?;
-        with_timer(&self.timer, poll_fn(|context| self.sender.poll_shutdown(context))).await?;
+        with_timer(&self.timer, 0, poll_fn(|context| self.sender.poll_shutdown(context))).await?;
         self.timer.deadlines.body_ends_at_close.set(false);
         Ok(())
     }
@@ -411,9 +415,9 @@ impl<W: Sender> Output<W> {
         // Counted during the transfer, so that the count is correct even if the connection fails.
         let on_progress = |bytes: u64| {
             *body_bytes += bytes;
-            timer.deadlines.note_send_progress();
+            timer.note_send_progress(bytes);
         };
-        let sent = with_timer(timer, self.sender.send_file(file, offset, length, on_progress)).await?;
+        let sent = with_timer(timer, 0, self.sender.send_file(file, offset, length, on_progress)).await?;
         if sent < length {
             // The head announced a longer body.
             let message = format!("file truncated while being sent: only {sent} of {length} bytes were sent");
@@ -509,23 +513,24 @@ fn handler_error(error: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
     io::Error::other(HandlerError(error.into()))
 }
 
-/// The send timeout applies while the operation is pending.
+/// The send timeout applies while the operation is pending. `bytes` is the number of bytes that it sends, or 0 if that is
+/// recorded elsewhere.
 #[inline]
-async fn with_timer<T>(timer: &ConnectionTimer, send: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+async fn with_timer<T>(
+    timer: &ConnectionTimer,
+    bytes: usize,
+    send: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
     let mut send = pin!(send);
-    let mut has_waited = false;
     let result = poll_fn(|context| {
         let poll_result = send.as_mut().poll(context);
         if poll_result.is_pending() {
-            has_waited = true;
             timer.deadlines.start_send(timer.now());
         }
         poll_result
     });
     let result = result.await;
-    if has_waited {
-        timer.deadlines.note_send_progress();
-    }
+    timer.note_send_progress(bytes as u64);
     result
 }
 

@@ -127,6 +127,12 @@ impl ConnectionTimer {
         self.clock.now()
     }
 
+    /// Stops the send timer, because the client has accepted this number of bytes.
+    #[inline]
+    pub fn note_send_progress(&self, bytes: u64) {
+        self.deadlines.note_send_progress(bytes, self.now());
+    }
+
     /// Expires the connection if a deadline has passed, and requests its suspension if it is idle.
     pub fn check_deadlines(&self, options: &ServerOptions) {
         match self.deadlines.check(self.now(), options, self.clock.tick) {

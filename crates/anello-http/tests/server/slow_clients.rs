@@ -43,8 +43,8 @@ fn short_timeouts() -> ServerOptions {
 }
 
 /// Starts a server that responds with a large body from memory.
-fn serve_large(tls: Option<TlsConfig>) -> (Server, SocketAddr) {
-    let builder = Server::builder().options(short_timeouts());
+fn serve_large(options: ServerOptions, tls: Option<TlsConfig>) -> (Server, SocketAddr) {
+    let builder = Server::builder().options(options);
     let server = if let Some(tls) = tls { builder.tls(tls) } else { builder }.build();
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = listener.local_addr().expect("local address");
@@ -63,7 +63,7 @@ fn slow_client_receives_complete_large_body() {
                 "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
                 "GET / HTTP/1.0\r\n\r\n",
             ] {
-                let (server, address) = serve_large(server_tls.clone());
+                let (server, address) = serve_large(short_timeouts(), server_tls.clone());
                 let mut stream_client = ByteStreamClient::connect(address, client_tls.as_ref()).await;
                 stream_client.send(request.as_bytes()).await;
                 let (started, progress) = (monotonic_now(), Cell::new(0));
@@ -96,7 +96,7 @@ fn fault_37_drain_waits_for_slow_download() {
             (true, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"),
         ] {
             let (server_tls, client_tls) = if secured { Some(tls::pair()) } else { None }.unzip();
-            let (server, address) = serve_large(server_tls);
+            let (server, address) = serve_large(short_timeouts(), server_tls);
             let mut stream_client = ByteStreamClient::connect(address, client_tls.as_ref()).await;
             stream_client.send(request.as_bytes()).await;
             let progress = Rc::new(Cell::new(0));
@@ -123,7 +123,7 @@ fn client_that_reads_nothing_times_out() {
         for request in
             ["GET / HTTP/1.1\r\nHost: h\r\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"]
         {
-            let (server, address) = serve_large(None);
+            let (server, address) = serve_large(short_timeouts(), None);
             let mut stream_client = ByteStreamClient::connect(address, None).await;
             stream_client.send(request.as_bytes()).await;
             let started = monotonic_now();
@@ -132,6 +132,33 @@ fn client_that_reads_nothing_times_out() {
             let elapsed = monotonic_now() - started;
             let limit = short_timeouts().send_timeout;
             assert!(elapsed >= limit && elapsed < limit + SECOND, "{setup}: {elapsed:?}");
+        }
+    });
+}
+
+/// The client reads 64 KiB per second.
+#[test]
+fn fault_20_client_below_minimum_rate_is_reset() {
+    run_on_each(simulated_drivers(), async |setup| {
+        for secured in [false, true] {
+            let (server_tls, client_tls) = if secured { Some(tls::pair()) } else { None }.unzip();
+            let (server, address) =
+                serve_large(short_timeouts().min_send_bytes_per_second(1 << 20), server_tls);
+            let mut stream_client = ByteStreamClient::connect(address, client_tls.as_ref()).await;
+            stream_client.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
+            let progress = Rc::new(Cell::new(0));
+            let reading = anello::spawn({
+                let progress = Rc::clone(&progress);
+                async move { stream_client.read_slowly(BODY_BYTES, &progress).await }
+            });
+            let started = monotonic_now();
+            wait_until(|| server.connections() == 1).await;
+            wait_until(|| server.connections() == 0).await;
+            let elapsed = monotonic_now() - started;
+            let limit = short_timeouts().send_timeout;
+            assert!(elapsed >= limit && elapsed < limit * 3, "{setup}, {secured}: {elapsed:?}");
+            assert!((1..BODY_BYTES).contains(&progress.get()), "{setup}, {secured}");
+            reading.abort();
         }
     });
 }

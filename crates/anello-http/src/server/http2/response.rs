@@ -266,9 +266,10 @@ impl ResponseSender {
         wanted: usize,
     ) -> Result<usize, StreamError> {
         stream.reserve_capacity(wanted);
-        let available = stream.capacity();
+        let available = stream.capacity().min(wanted);
         if available > 0 {
-            return Ok(available.min(wanted));
+            self.timer.deadlines.note_send_progress(available as u64, self.connection.now());
+            return Ok(available);
         }
         let result = poll_fn(|context| {
             if let Poll::Ready(error) = self.poll_cancelled(stream, context) {
@@ -292,7 +293,8 @@ impl ResponseSender {
             poll_result
         });
         let result = result.await;
-        self.timer.deadlines.note_send_progress();
+        let accepted = result.as_ref().map_or(0, |&bytes| bytes as u64);
+        self.timer.deadlines.note_send_progress(accepted, self.connection.now());
         result
     }
 

@@ -116,8 +116,9 @@ impl<W: PollSender> Output<W> {
                 self.timer.deadlines.start_send(self.timer.now());
                 return Poll::Pending;
             };
-            self.written += result?;
-            self.timer.deadlines.note_send_progress();
+            let count = result?;
+            self.written += count;
+            self.timer.note_send_progress(count as u64);
         }
         if self.bytes.capacity() > 0 {
             self.written = 0;

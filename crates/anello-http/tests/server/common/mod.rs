@@ -4,6 +4,7 @@
 //! connections are still served in the meantime.
 
 pub mod http2;
+pub mod log;
 pub mod site;
 pub mod stream_client;
 pub mod tls;

@@ -10,9 +10,11 @@ use anello_http::{Body, Request, RequestBodyError, Response, ServerOptions};
 use anello_test::{run_on_each, simulated_drivers};
 use bytes::Bytes;
 use h2::Reason;
+use tracing::Level;
 
 use super::{Client, OnDrop, complete, options, request, serve};
 use crate::common::http2::whole_get;
+use crate::common::log::RecordedMessages;
 use crate::common::{self, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -59,6 +61,7 @@ fn connection_without_request_is_closed() {
 #[test]
 fn request_timeout_resets_stream_and_drops_handler() {
     run_on_each(simulated_drivers(), async |_| {
+        let (recorded, _guard) = RecordedMessages::start();
         let dropped = Rc::new(Cell::new(0));
         let counted = Rc::clone(&dropped);
         let address = serve(options().request_timeout(Some(SECOND * 5)), async move |request: Request| {
@@ -81,6 +84,8 @@ fn request_timeout_resets_stream_and_drops_handler() {
             assert_eq!(error.reason(), Some(Reason::CANCEL));
             assert_expired(monotonic_now() - started, SECOND * 5);
         }
+        let message = "handler or response body cancelled: request_timeout exceeded".to_owned();
+        assert_eq!(recorded.containing("exceeded"), vec![(Level::WARN, message); 2]);
         assert_eq!(dropped.get(), 4);
         assert_eq!(client.get("/").await.text(), "ciao");
     });
@@ -154,6 +159,7 @@ fn fault_20_stream_that_is_not_read_is_reset() {
 #[test]
 fn fault_20_connection_that_is_not_read_is_reset() {
     run_on_each(simulated_drivers(), async |_| {
+        let (recorded, _guard) = RecordedMessages::start();
         let (server, address) = common::serve(options().send_timeout(SECOND * 5), async |_: Request| large());
         let mut client = common::Client::connect(address).await;
         client.send(whole_get()).await;
@@ -161,6 +167,48 @@ fn fault_20_connection_that_is_not_read_is_reset() {
         let started = monotonic_now();
         wait_until(|| server.connections() == 0).await;
         assert_expired(monotonic_now() - started, SECOND * 5);
+        let message = "handler or response body cancelled: send_timeout exceeded".to_owned();
+        assert_eq!(recorded.containing("exceeded"), [(Level::DEBUG, message)]);
+    });
+}
+
+/// A window of one byte, which the client opens again each second.
+#[test]
+fn fault_20_stream_that_is_read_byte_by_byte_is_reset() {
+    run_on_each(simulated_drivers(), async |_| {
+        let (recorded, _guard) = RecordedMessages::start();
+        let address = serve(options().send_timeout(SECOND * 5), async |request: Request| {
+            if request.path() == "/stream" {
+                let chunks = std::iter::repeat_with(|| Ok(Bytes::from_static(b"#")));
+                return Response::new(200).with_body(Body::stream(futures_util::stream::iter(chunks)));
+            }
+            large()
+        });
+        let builder = h2::client::Builder::new().initial_window_size(1).clone();
+        let mut client = Client::connect_with(address, &builder).await;
+        for path in ["/large", "/stream"] {
+            let started = monotonic_now();
+            let (response, _) = client.start(request("GET", path), true).await;
+            let mut body = response.await.expect("head").into_body();
+            let mut received = 0;
+            let error = loop {
+                match body.data().await.expect("stream is reset") {
+                    Ok(data) => {
+                        received += data.len();
+                        sleep(SECOND * 3 / 4).await;
+                        body.flow_control().release_capacity(data.len()).expect("received");
+                    }
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(error.reason(), Some(Reason::CANCEL), "{path}");
+            assert!((4..10).contains(&received), "{path}: {received}");
+            let elapsed = monotonic_now() - started;
+            // The client notices the reset when it reads again.
+            assert!(elapsed >= SECOND * 5 && elapsed <= SECOND * 8, "{path}: {elapsed:?}");
+        }
+        let message = "handler or response body cancelled: send_timeout exceeded".to_owned();
+        assert_eq!(recorded.containing("exceeded"), vec![(Level::DEBUG, message); 2]);
     });
 }
 
