@@ -379,3 +379,84 @@ fn stalled_tls_readers_of_large_file_use_bounded_memory() {
         }
     });
 }
+
+/// Returns a frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = payload.len() as u32;
+    [&length.to_be_bytes()[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Opens HTTP/2 connections with 100 requests each, for which the client accepts `window` bytes.
+fn open_unread_streams(address: &str, connections: usize, window: u32, path: &str) -> Vec<TcpStream> {
+    // The initial window, and a large one for the connection.
+    let settings = frame(4, 0, 0, &[&[0, 4][..], &window.to_be_bytes()].concat());
+    let mut bytes =
+        [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..], &frame(8, 0, 0, &[0x7f, 0, 0, 0])].concat();
+    // GET, http, the path, the authority h, and accept-encoding: br.
+    let head = [&[0x82, 0x86, 0x04, path.len() as u8], path.as_bytes(), b"\x41\x01h\x0f\x01\x02br"].concat();
+    (0..100).for_each(|index| bytes.extend(frame(1, 5, 1 + 2 * index, &head)));
+    let clients = (0..connections).map(|number| {
+        let mut client = connect(address, number);
+        SockRef::from(&client).set_recv_buffer_size(4096).expect("set receive buffer size");
+        client.write_all(&bytes).expect("send requests");
+        client
+    });
+    clients.collect()
+}
+
+/// Memory of a server after a burst of requests, beyond that before it.
+const MAX_RETAINED_BYTES: usize = 24 << 20;
+
+#[test]
+fn fault_20_unread_http2_requests_return_their_memory() {
+    on_each_driver_flag(|driver| {
+        let document_root = document_root();
+        let path = document_root.path().join("sparse.bin");
+        File::create(path).and_then(|file| file.set_len(100 << 20)).expect("create file");
+        let flags = ["--addr", "127.0.0.1:0", "--driver", driver, "--http2", "cleartext", "--cores", "0"];
+        let server = Served::start(document_root.path(), &flags);
+        let address = server.ready_value("addr").to_owned();
+        server.assert_serves();
+        let before = server.settled_resident_bytes();
+        let clients = open_unread_streams(&address, 10, 1 << 20, "/sparse.bin");
+        // Each stream queues 64 KiB.
+        wait_until(|| server.resident_bytes() >= before + 2 * MAX_RETAINED_BYTES);
+        drop(clients);
+        wait_until(|| server.resident_bytes() <= before + MAX_RETAINED_BYTES);
+        server.assert_serves();
+        server.stop();
+    });
+}
+
+#[test]
+fn fault_20_encoders_of_unread_responses_use_bounded_memory() {
+    on_each_driver_flag(|driver| {
+        let document_root = document_root();
+        let text: String = (0..200_000).map(|line| format!("line {line}\n")).collect();
+        fs::write(document_root.path().join("large.txt"), text).expect("write file");
+        let flags = ["--addr", "127.0.0.1:0", "--driver", driver, "--http2", "cleartext", "--cores", "0"];
+        let compress_flags =
+            ["--compress", "--compress-memory", "20MiB", "--send-timeout", "1h", "--min-send-rate", "0"];
+        let server = Served::start(document_root.path(), &[&flags[..], &compress_flags].concat());
+        let address = server.ready_value("addr").to_owned();
+        server.assert_serves();
+        let before = server.settled_resident_bytes();
+        let get = || {
+            let stream = served::connect(&address);
+            let response = served::send_request(stream, "GET /large.txt", "Accept-Encoding: br\r\n");
+            let head_end = response.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("head");
+            String::from_utf8_lossy(&response[..head_end]).contains("\r\nContent-Encoding: br")
+        };
+        assert!(get(), "compressed");
+        let clients = open_unread_streams(&address, 2, 1, "/large.txt");
+        // The other responses are sent uncompressed.
+        wait_until(|| !get());
+        let grown = server.settled_resident_bytes().saturating_sub(before);
+        eprintln!("{driver}: {} MiB for 200 unread responses", grown >> 20);
+        // Streams without an encoder hold up to 4 KiB of the file.
+        assert!(grown <= 32 << 20, "{driver}: {grown} bytes");
+        drop(clients);
+        wait_until(&get);
+        server.stop();
+    });
+}

@@ -1,14 +1,16 @@
 //! State shared by the connections of one thread: options, clock, timers, and whether the server is draining.
 
 use std::cell::Cell;
+use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use anello::net::ShutdownHandle;
-use anello::server::RebalancerMember;
+use anello::server::{HeapTrim, RebalancerMember};
 use anello::spawn;
-use anello::time::sleep;
+use anello::time::{self, sleep};
 
 use super::deadline::Phase;
 use super::observer::Observer;
@@ -22,6 +24,9 @@ use super::tls::TlsConfig;
 
 /// Length of a response body that takes about as long as a request without one.
 const BODY_BYTES_PER_WORK: u64 = 32 * 1024;
+
+/// Time after the last connection in which the memory that its requests have freed is returned.
+const HEAP_SETTLE_TIME: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -42,7 +47,7 @@ pub(crate) struct Worker {
 /// The task that updates the clock and checks the deadlines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClockTask {
-    /// There are no connections.
+    /// There have been no connections for [`HEAP_SETTLE_TIME`].
     Stopped,
     Running,
 }
@@ -80,11 +85,25 @@ impl Worker {
     }
 
     async fn tick(self: Rc<Self>) {
-        while self.registry.count() > 0 {
+        let (mut is_used, mut last_used) = (true, time::monotonic_now());
+        loop {
+            let now = time::monotonic_now();
+            if self.registry.count() > 0 {
+                (is_used, last_used) = (true, now);
+            } else {
+                if mem::take(&mut is_used) {
+                    self.observer.flush();
+                }
+                if self.is_draining.get() || now - last_used >= HEAP_SETTLE_TIME {
+                    break;
+                }
+            }
             sleep(self.options.timer_resolution).await;
             self.clock.read();
             self.observer.tick();
             self.registry.tick(&self.clock, &self.options);
+            // Response bodies take most of the memory. A few connections can have many.
+            HeapTrim::return_free_memory();
             // Another worker may have new clients but no connection to evict.
             if self.shared_count.is_some() && self.should_evict() {
                 self.evict_batch();
@@ -93,7 +112,6 @@ impl Worker {
                 self.close_idle();
             }
         }
-        self.observer.flush();
         self.clock_task.set(ClockTask::Stopped);
     }
 
