@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,6 +13,7 @@ use std::thread;
 use anello_test::{driver_flags, on_each_driver_flag, wait_until};
 use rustix::process::Signal;
 
+use crate::common::anello;
 use crate::served;
 use crate::served::{BODY, NotifySocket, Served, assert_ok_response, connect, document_root, get, request};
 
@@ -82,6 +83,29 @@ fn requests_are_logged_and_counted_and_health_is_ready() {
         "{response}"
     );
     server.stop();
+}
+
+#[test]
+fn unreadable_file_is_logged_with_its_path() {
+    let document_root = document_root();
+    fs::create_dir(document_root.path().join("docs")).expect("create directory");
+    for path in ["private.txt", "docs/index.html"] {
+        let path = document_root.path().join(path);
+        fs::write(&path, "secret").expect("write file");
+        // The sandbox also denies root the access to files of others.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o0)).expect("set permissions");
+    }
+    for (target, path) in [("/private.txt", "private.txt"), ("/docs/", "docs/index.html")] {
+        let mut command = anello(&["http"]);
+        command.arg(document_root.path()).args(["--addr", "127.0.0.1:0", "--cores", "0"]);
+        let log = document_root.path().join("log");
+        command.stderr(File::create(&log).expect("create file"));
+        let server = Served::spawn(command);
+        assert!(get(server.address(), target).starts_with("HTTP/1.1 404 "));
+        let expected = format!("cannot open or read file path=\"{path}\" error=Permission denied");
+        wait_until(|| fs::read_to_string(&log).is_ok_and(|text| text.contains(&expected)));
+        server.stop();
+    }
 }
 
 #[test]

@@ -161,14 +161,14 @@ pub(super) struct FileErrorLog {
 }
 
 impl FileErrorLog {
-    /// Logs an error that occurs at this time.
-    pub fn log(&self, error: &io::Error, now: Duration) {
+    /// Logs an error that occurs at this time, with the path of the file relative to the document root.
+    pub fn log(&self, path: &str, error: &io::Error, now: Duration) {
         const LOG_INTERVAL: Duration = Duration::from_secs(10);
         if self.logged_at.get().is_some_and(|previous| now.saturating_sub(previous) < LOG_INTERVAL) {
             return self.suppressed.set(self.suppressed.get() + 1);
         }
         self.logged_at.set(Some(now));
-        log_event!(ERROR, %error, suppressed = self.suppressed.take(), "cannot open or read file");
+        log_event!(ERROR, path, %error, suppressed = self.suppressed.take(), "cannot open or read file");
     }
 }
 

@@ -260,7 +260,7 @@ impl Files {
                 Ok(FileLookup::Entry(entry)) => return self.respond(&entry, head),
                 Ok(FileLookup::Response(response)) => return response,
                 Ok(FileLookup::Missing) => path.has_no_extension(),
-                Err(error) => return self.error_response(&error),
+                Err(error) => return self.error_response(path.relative(), &error),
             },
             Err(error) if error.status() == 404 => may_be_spa_route(head.target(), self.options.dotfiles),
             Err(error) => return text_response(error.status(), &error.to_string()),
@@ -305,7 +305,7 @@ impl Files {
         match (self.find(path, head, cached.clone()).await, cached) {
             // The stale entry needs no new descriptor, so send it if its open files have not changed.
             (Err(error), Some(stale)) if is_out_of_descriptors(&error) && stale.is_unchanged() => {
-                self.log_error(&error);
+                self.log_error(relative, &error);
                 Ok(FileLookup::Entry(stale))
             }
             (result, _) => result,
@@ -321,7 +321,13 @@ impl Files {
     ) -> io::Result<FileLookup> {
         let (relative, checked_at) = (path.relative(), self.cache.now());
         let opened = self.find_file(relative).await;
-        if opened.as_ref().is_err_and(is_missing) {
+        if let Err(error) = &opened
+            && is_missing(error)
+        {
+            // To the client, the file does not exist, but the operator may have forgotten its permissions.
+            if is_forbidden(error) {
+                self.log_error(relative, error);
+            }
             self.cache.remove(relative, path.is_directory(), checked_at);
             return Ok(FileLookup::Missing);
         }
@@ -362,7 +368,10 @@ impl Files {
                 }
                 Ok(_) => {}
                 // The index file exists but is not readable. Do not show a listing instead.
-                Err(error) if is_forbidden(&error) => return Ok(FileLookup::Missing),
+                Err(error) if is_forbidden(&error) => {
+                    self.log_error(&relative, &error);
+                    return Ok(FileLookup::Missing);
+                }
                 Err(error) if is_missing(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -382,8 +391,13 @@ impl Files {
         }
         let page = match result {
             Ok(page) => page,
-            Err(error) if is_missing(&error) => return FileLookup::Missing,
-            Err(error) => return FileLookup::Response(self.error_response(&error)),
+            Err(error) if is_missing(&error) => {
+                if is_forbidden(&error) {
+                    self.log_error(path.relative(), &error);
+                }
+                return FileLookup::Missing;
+            }
+            Err(error) => return FileLookup::Response(self.error_response(path.relative(), &error)),
         };
         let validator = Validator { tag: page.tag, last_modified_seconds: None };
         let response = match (evaluate(&fields, &validator), format) {
@@ -572,19 +586,19 @@ impl Files {
         text_response(404, "no such file")
     }
 
-    fn log_error(&self, error: &io::Error) {
-        self.error_log.log(error, self.cache.now());
+    fn log_error(&self, path: &str, error: &io::Error) {
+        self.error_log.log(path, error, self.cache.now());
     }
 
-    fn error_response(&self, error: &io::Error) -> Response {
-        self.log_error(error);
+    fn error_response(&self, path: &str, error: &io::Error) -> Response {
+        self.log_error(path, error);
         error_response(error)
     }
 
     async fn configured_file(&self, path: &str, head: &Head) -> Option<Rc<Entry>> {
         let target = format!("/{}", encoded_path(path));
-        let path = resolve(&target, Dotfiles::Serve).ok()?;
-        match self.look_up(&path, head).await.inspect_err(|error| self.log_error(error)).ok()? {
+        let resolved = resolve(&target, Dotfiles::Serve).ok()?;
+        match self.look_up(&resolved, head).await.inspect_err(|error| self.log_error(path, error)).ok()? {
             FileLookup::Entry(entry) => Some(entry),
             FileLookup::Response(_) | FileLookup::Missing => None,
         }
