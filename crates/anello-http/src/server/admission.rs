@@ -141,7 +141,7 @@ impl Admission {
                 }
                 // The rejection is an HTTP/1.1 response.
                 Some(config) => {
-                    let (receiver, sender) = tls::split(stream, &config, false)?;
+                    let (receiver, sender) = tls::split(stream, None, &config, false)?;
                     send_rejection(receiver, sender, false, &date).await
                 }
             }

@@ -72,6 +72,16 @@ pub(crate) enum End<R, W> {
     },
 }
 
+impl<R, W> End<R, W> {
+    /// Returns `None` if the connection is idle.
+    pub fn reason(self) -> Option<CloseReason> {
+        match self {
+            Self::Closed(reason) => Some(reason),
+            Self::Idle { .. } => None,
+        }
+    }
+}
+
 /// Status counted and logged if the server cancels a handler before the response is sent.
 const STATUS_ABORTED: u16 = 503;
 /// Status counted and logged if the client disconnects before the response is sent, as in nginx.

@@ -15,6 +15,7 @@ use anello::server::{AttachedStream, DetachedStream};
 use super::connection::{Connection, End, Resumed};
 use super::deadline::Phase;
 use super::permit::{ConnectionPermit, MovedConnection};
+use super::timer::ConnectionTimer;
 use super::tls;
 use super::worker::Worker;
 use crate::message::{Peer, Request, Response};
@@ -204,16 +205,47 @@ where
         };
         let (worker, mut guard) = (&self.worker, self.worker.observer.guard_connection());
         let Some((timer, _entry)) = worker.registry.activate(self.key, &worker.clock) else { return Ok(()) };
-        let Suspended { stream, handler, permit: _permit, peer, .. } = suspended;
-        let (reader, writer) = tls::split(stream, config, worker.options.offers_http2())?;
-        let connection = Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker), peer, None);
-        let result = connection.serve(&*handler).await.map(|end| match end {
-            End::Closed(reason) => reason,
-            End::Idle { .. } => unreachable!("only connections without TLS may move or be suspended"),
-        });
+        let Suspended { mut stream, handler, permit: _permit, peer, .. } = suspended;
+        let received = poll_fn(|context| pin!(stream.split().0.recv()).poll(context)).await;
+        let served = match received {
+            Ok(Some(received)) if tls::is_plaintext(&received) => {
+                Box::pin(reject_plaintext(stream, received, &timer, worker, peer)).await
+            }
+            Ok(Some(received)) => {
+                let offers_http2 = worker.options.offers_http2();
+                let (reader, writer) = tls::split(stream, Some(received), config, offers_http2)?;
+                let connection =
+                    Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker), peer, None);
+                connection.serve(&*handler).await.map(End::reason)
+            }
+            Ok(None) => Ok(Some(CloseReason::Peer)),
+            Err(error) => Err(error),
+        };
+        // Only connections without TLS may move or be suspended.
+        let result = served.map(|reason| reason.unwrap_or(CloseReason::Complete));
         guard.set_reason(&timer, worker.is_draining.get(), &result);
         result.map(drop)
     }
+}
+
+/// Responds to a client that does not use TLS on a server that does.
+#[cold]
+async fn reject_plaintext<S: ByteStream>(
+    stream: S,
+    received: Chunk,
+    timer: &Rc<ConnectionTimer>,
+    worker: &Rc<Worker>,
+    peer: Option<Rc<Peer>>,
+) -> io::Result<Option<CloseReason>> {
+    let (reader, writer) = stream.into_split();
+    let resumed = Some(Resumed { received, requests_left: 1, may_move: false });
+    let connection = Connection::new(reader, writer, Rc::clone(timer), Rc::clone(worker), peer, resumed);
+    let handler = async |_: Request| {
+        Response::text("400 Bad Request: this address requires TLS (use https://)\n")
+            .with_status(400)
+            .with_connection_close()
+    };
+    connection.serve(&handler).await.map(End::reason)
 }
 
 impl<S: ByteStream, P> Drop for ConnectionTask<S, P> {

@@ -174,8 +174,16 @@ struct Session<S: ByteStream> {
     send_waker: Option<Waker>,
 }
 
+/// Returns `true` if the first bytes of a connection are those of a client that does not use TLS: the method of a request
+/// starts with a letter, and a TLS record with its type, which is a control character.
+pub(super) fn is_plaintext(received: &[u8]) -> bool {
+    received.first().is_some_and(u8::is_ascii_alphabetic)
+}
+
+/// `received` are the first bytes of the client, if any have been received.
 pub(super) fn split<S: ByteStream>(
     stream: S,
+    received: Option<Chunk>,
     config: &TlsConfig,
     offers_http2: bool,
 ) -> io::Result<(TlsReceiver<S>, TlsSender<S>)> {
@@ -183,7 +191,7 @@ pub(super) fn split<S: ByteStream>(
     let (reader, writer) = stream.into_split();
     let session = Session { tls: TlsSession::new(tls), writer, send_waker: None };
     let session = Rc::new(RefCell::new(session));
-    let receiver = TlsReceiver { reader, session: Rc::clone(&session), ciphertext: None };
+    let receiver = TlsReceiver { reader, session: Rc::clone(&session), ciphertext: received };
     Ok((receiver, TlsSender { session, unflushed_bytes: 0 }))
 }
 

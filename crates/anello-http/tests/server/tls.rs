@@ -12,7 +12,7 @@ use anello::spawn_blocking;
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use anello_http::server::TlsConfig;
 use anello_http::{Body, Request, Response, Server, ServerOptions};
-use anello_test::{main_drivers, run_on_each};
+use anello_test::{hang_timeout, main_drivers, run_on_each};
 use bytes::Bytes;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -102,6 +102,31 @@ fn start(config: TlsConfig) -> (Server, SocketAddr) {
 }
 
 #[test]
+fn plaintext_request_is_rejected_with_text() {
+    run_on_each(main_drivers(), async |_| {
+        let (server, address) = start(identity().config());
+        for request in [
+            "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nabcde",
+        ] {
+            let client = spawn_blocking(move || {
+                let mut stream = StdStream::connect(address).expect("connect");
+                stream.set_read_timeout(Some(hang_timeout())).expect("set read timeout");
+                stream.write_all(request.as_bytes()).expect("send");
+                let mut response = String::new();
+                stream.read_to_string(&mut response).expect("response and EOF");
+                response
+            });
+            let response = client.await.expect("client");
+            assert!(response.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{response}");
+            assert!(response.contains("\r\nConnection: close\r\n"), "{response}");
+            assert!(response.ends_with("requires TLS (use https://)\n"), "{response}");
+        }
+        wait_until(|| server.connections() == 0).await;
+    });
+}
+
+#[test]
 fn tls_serves_requests_of_all_sizes() {
     run_on_each(main_drivers(), async |_| {
         let identity = identity();
@@ -151,7 +176,7 @@ fn failed_handshakes_do_not_affect_other_clients() {
         let client = spawn_blocking(move || {
             let mut plain = StdStream::connect(address).expect("connect");
             plain.set_read_timeout(Some(Duration::from_secs(60))).expect("set read timeout");
-            plain.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").expect("send");
+            plain.write_all(b"\0neither TLS nor HTTP\r\n\r\n").expect("send");
             let mut response = Vec::new();
             plain.read_to_end(&mut response).ok();
             assert!(!response.starts_with(b"HTTP"), "{response:?}");
