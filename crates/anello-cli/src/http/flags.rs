@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anello_http::ServerOptions;
 use anello_http::files::cache_control::CacheRule;
+use anello_http::files::headers::HeaderRule;
 use anello_http::files::negotiate::Coding;
 use anello_http::files::options::{FileOptions, Symlinks};
 use anello_http::files::path::Dotfiles;
@@ -153,6 +154,12 @@ pub struct FileFlags {
     /// Cache-Control by pattern, e.g. 'assets/**=max-age=31536000, immutable'; can be repeated; the first match applies
     #[arg(long, value_name = "GLOB=VALUE", value_parser = cache_rule)]
     cache_control: Vec<CacheRule>,
+    /// Field to add to responses, e.g. 'Strict-Transport-Security: max-age=31536000'; can be repeated
+    ///
+    /// Without a pattern, the field is added to all responses of the file server, otherwise to those with a matching
+    /// file, e.g. '*.html=Content-Security-Policy: default-src self'. The pattern must not contain a colon.
+    #[arg(long = "header", value_name = "[GLOB=]NAME: VALUE", value_parser = header_rule)]
+    headers: Vec<HeaderRule>,
     /// Media type for a file extension, e.g. 'foo=application/x-foo'; can be repeated
     #[arg(long = "media-type", value_name = "EXTENSION=TYPE", value_parser = media_type)]
     media_types: Vec<(String, String)>,
@@ -205,6 +212,7 @@ impl FileFlags {
             compress: flags.compress.into_iter().collect(),
             max_compress_bytes: flags.compress_memory.0,
             cache_control: flags.cache_control,
+            headers: flags.headers,
             media_types: flags.media_types.into_iter().collect(),
             default_media_type: flags.default_media_type,
             not_found_file: flags.not_found_file,
@@ -234,6 +242,18 @@ fn media_type(text: &str) -> Result<(String, String), String> {
 fn cache_rule(text: &str) -> Result<CacheRule, String> {
     let (pattern, value) = parse_pair(text, "assets/**=max-age=31536000")?;
     Ok(CacheRule { pattern, value })
+}
+
+/// A field name contains no `=`, so one before the colon ends a pattern.
+fn header_rule(text: &str) -> Result<HeaderRule, String> {
+    let (name, value) = text.split_once(':').ok_or_else(|| {
+        format!("invalid field {text:?}: missing colon (for example 'Referrer-Policy: no-referrer')")
+    })?;
+    let (pattern, name) = match name.split_once('=') {
+        Some((pattern, name)) => (Some(pattern.to_owned()), name),
+        None => (None, name),
+    };
+    Ok(HeaderRule { pattern, name: name.trim().to_owned(), value: value.trim().to_owned() })
 }
 
 #[derive(Args, Clone, Debug)]

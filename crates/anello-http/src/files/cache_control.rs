@@ -27,7 +27,7 @@ pub struct CacheRule {
 
 impl CacheRule {
     pub(super) fn errors(&self) -> impl Iterator<Item = InvalidOption> + use<> {
-        compile(&self.pattern).err().into_iter().chain(check_value(&self.value).err())
+        compile(OPTION, &self.pattern).err().into_iter().chain(check_value(&self.value).err())
     }
 }
 
@@ -61,7 +61,8 @@ impl CacheRules {
     /// Returns an error if a pattern is malformed, or if a value is empty or contains characters other than
     /// printable ASCII.
     pub fn new(rules: &[CacheRule]) -> Result<Self, InvalidOption> {
-        let compiled = rules.iter().map(|rule| Ok((compile(&rule.pattern)?, check_value(&rule.value)?)));
+        let compiled =
+            rules.iter().map(|rule| Ok((compile(OPTION, &rule.pattern)?, check_value(&rule.value)?)));
         Ok(Self { rules: compiled.collect::<Result<_, InvalidOption>>()? })
     }
 
@@ -86,8 +87,9 @@ impl CacheRules {
 
 const OPTION: &str = "cache-control";
 
-fn compile(pattern: &str) -> Result<GlobMatcher, InvalidOption> {
-    let invalid = |reason: String| InvalidOption::new(OPTION, pattern, reason);
+/// Compiles the pattern of a rule in this option.
+pub(super) fn compile(option: &'static str, pattern: &str) -> Result<GlobMatcher, InvalidOption> {
+    let invalid = |reason: String| InvalidOption::new(option, pattern, reason);
     if pattern.is_empty() {
         return Err(invalid("the pattern is empty (\"*\" matches every file)".to_owned()));
     }

@@ -11,9 +11,9 @@
 //!             200, 206 or 416 ◄── range, multipart ◄── conditional (304, 412 or proceed)
 //! ```
 //!
-//! When a file enters the cache, [`media_type`] and [`cache_control`] determine the properties that all responses for
-//! it share. [`listing`] renders directories, [`cors`] decides which other origins may read a response, and [`options`]
-//! holds the configuration. For a request for a plain path without preconditions or ranges, these modules allocate no
+//! When a file enters the cache, [`media_type`], [`cache_control`] and [`headers`] determine the properties that all
+//! responses for it share. [`listing`] renders directories, [`cors`] decides which other origins may read a response, and
+//! [`options`] holds the configuration. For a request for a plain path without preconditions or ranges, these modules allocate no
 //! memory.
 
 mod cache;
@@ -26,6 +26,7 @@ mod document_root;
 #[cfg(feature = "compression")]
 mod encoder;
 pub mod fields;
+pub mod headers;
 mod invalid_option;
 pub mod listing;
 mod listings;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::cache_control::CacheRule;
 use super::cors::CorsOrigins;
+use super::headers::HeaderRule;
 pub use super::invalid_option::InvalidOption;
 use super::media_type::MediaTypes;
 use super::negotiate::Codings;
@@ -51,6 +52,8 @@ pub struct FileOptions {
     pub max_compress_bytes: usize,
     /// `Cache-Control` values by path pattern; the first matching rule applies. Default: none.
     pub cache_control: Vec<CacheRule>,
+    /// Fields that are added to responses, such as `Strict-Transport-Security`. All matching rules apply. Default: none.
+    pub headers: Vec<HeaderRule>,
     /// Media types by extension. They take precedence over the built-in types. Default: none.
     pub media_types: BTreeMap<String, String>,
     /// Media type of files without a known extension. Default: `application/octet-stream`, which browsers save to
@@ -120,6 +123,7 @@ impl Default for FileOptions {
             #[cfg(feature = "compression")]
             max_compress_bytes: 64 << 20,
             cache_control: Vec::new(),
+            headers: Vec::new(),
             media_types: BTreeMap::new(),
             default_media_type: UNKNOWN_MEDIA_TYPE.to_owned(),
             not_found_file: None,
@@ -173,6 +177,7 @@ impl FileOptions {
         ];
         // Check the entries separately so that every error is reported.
         let rules = self.cache_control.iter().flat_map(CacheRule::errors).map(Err);
+        let headers = self.headers.iter().filter_map(HeaderRule::error).map(Err);
         let types = self.media_types.iter().map(|(extension, media_type)| {
             let single = BTreeMap::from([(extension.clone(), media_type.clone())]);
             MediaTypes::new(&single, UNKNOWN_MEDIA_TYPE).map(drop)
@@ -180,7 +185,8 @@ impl FileOptions {
         let default_type = MediaTypes::new(&BTreeMap::new(), &self.default_media_type).map(drop);
         let origins =
             self.cors_origins.iter().map(|single| CorsOrigins::new(slice::from_ref(single)).map(drop));
-        let results = index_files.chain(named_files).chain(rules).chain(types).chain([default_type]);
+        let results =
+            index_files.chain(named_files).chain(rules).chain(headers).chain(types).chain([default_type]);
         let mut errors: Vec<_> = results.chain(origins).filter_map(Result::err).collect();
         if self.listing && self.max_listing_entries == 0 {
             let reason = "must be at least 1 (to turn off listings, leave `listing` unset)";

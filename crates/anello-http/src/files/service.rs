@@ -13,6 +13,7 @@ use super::conditional::{Outcome, applicable_range, evaluate};
 use super::cors::CorsOrigins;
 use super::document_root::{DocumentRoot, Opened, check_opened, read_whole};
 use super::fields::RequestFields;
+use super::headers::HeaderRules;
 use super::listing::{CONTENT_SECURITY_POLICY, Format};
 use super::listings::Listings;
 use super::media_type::MediaTypes;
@@ -51,6 +52,7 @@ pub struct Files {
     options: FileOptions,
     media_types: MediaTypes,
     cache_rules: CacheRules,
+    header_rules: HeaderRules,
     cors: CorsOrigins,
     cache: Rc<Cache>,
     listings: Listings,
@@ -117,6 +119,7 @@ impl Files {
             media_types: MediaTypes::new(&options.media_types, &options.default_media_type)
                 .map_err(FilesError::Option)?,
             cache_rules: CacheRules::new(&options.cache_control).map_err(FilesError::Option)?,
+            header_rules: HeaderRules::new(&options.headers).map_err(FilesError::Option)?,
             cors: CorsOrigins::new(&options.cors_origins).map_err(FilesError::Option)?,
             cache: Cache::new(options.max_cache_bytes, options.revalidate_interval, options.workers),
             listings: Listings::new(&options),
@@ -239,7 +242,10 @@ impl Files {
             _ => text_response(405, "supported methods are GET, HEAD and OPTIONS")
                 .with_valid_field(FieldName::ALLOW, METHODS),
         };
-        if self.options.cors_origins.is_empty() { response } else { self.with_cors(head, response) }
+        let response =
+            if self.options.cors_origins.is_empty() { response } else { self.with_cors(head, response) };
+        let add = |response: Response, (name, value)| response.with_valid_field(name, value);
+        self.header_rules.common().fold(response, add)
     }
 
     #[inline]
@@ -511,7 +517,7 @@ impl Files {
         })
     }
 
-    /// Returns the fields for a 304 response: validators, `Cache-Control` and `Vary`.
+    /// Returns the fields for a 304 response: validators, `Cache-Control`, `Vary`, and those of the operator.
     fn fields(&self, path: &str, validator: &Validator, varies: bool) -> Result<FieldBlock, InvalidField> {
         let mut fields = FieldBlock::default();
         fields.push(FieldName::ETAG, validator.tag.as_str().as_bytes())?;
@@ -521,6 +527,7 @@ impl Files {
         if let Some(value) = self.cache_rules.value_for(path) {
             fields.push(FieldName::CACHE_CONTROL, value.as_bytes())?;
         }
+        self.header_rules.push_fields(path, &mut fields)?;
         if varies {
             fields.push(FieldName::VARY, b"Accept-Encoding")?;
         }

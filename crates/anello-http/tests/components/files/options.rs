@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anello_http::files::cache_control::CacheRule;
+use anello_http::files::headers::HeaderRule;
 use anello_http::files::options::{FileOptions, InvalidOption};
 
 fn error(change: impl FnOnce(&mut FileOptions)) -> String {
@@ -56,6 +57,18 @@ fn file_outside_document_root_is_rejected() {
 fn every_other_option_is_validated() {
     let rule = CacheRule { pattern: "[".into(), value: "no-cache".into() };
     assert!(error(|options| options.cache_control.push(rule)).starts_with("cache-control"));
+    for (pattern, name, value) in [
+        (Some("["), "X-A", "b"),
+        (Some(""), "X-A", "b"),
+        (None, "X A", "b"),
+        (None, "", "b"),
+        (None, "Date", "b"),
+        (None, "content-type", "b"),
+        (None, "X-A", "b\r\nX-B: c"),
+    ] {
+        let rule = HeaderRule { pattern: pattern.map(Into::into), name: name.into(), value: value.into() };
+        assert!(error(|options| options.headers.push(rule)).starts_with("header: "), "{name}");
+    }
     assert!(error(|options| options.default_media_type.clear()).starts_with("default-media-type"));
     assert!(error(|options| options.cors_origins.push("a".into())).starts_with("cors-origin:"));
     assert!(error(|options| options.revalidate_interval *= 100_000).starts_with("revalidate-interval"));

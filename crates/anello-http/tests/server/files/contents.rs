@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use anello_http::files::cache_control::CacheRule;
+use anello_http::files::headers::HeaderRule;
 use anello_http::files::negotiate::Codings;
 use anello_http::files::options::FileOptions;
 use anello_http::files::path::{Dotfiles, MAX_NAME_BYTES, resolve};
@@ -434,6 +435,53 @@ fn fault_36_multipart_response_is_bounded_by_file_size() {
                 let is_small = size <= 4000 && count == 32;
                 assert!(is_whole || !is_small, "{size} {range}");
                 assert!(!is_whole || size < 70_000, "{size} {range}");
+            }
+        }
+    });
+}
+
+#[test]
+fn fields_of_the_operator_are_added() {
+    let rule = |pattern: Option<&str>, name: &str, value: &str| HeaderRule {
+        pattern: pattern.map(str::to_owned),
+        name: name.to_owned(),
+        value: value.to_owned(),
+    };
+    let options = FileOptions {
+        headers: vec![
+            rule(None, "Strict-Transport-Security", "max-age=60"),
+            rule(Some("*.html"), "Content-Security-Policy", "default-src 'self'"),
+            rule(Some("docs/**"), "Cross-Origin-Opener-Policy", "same-origin"),
+            rule(Some("docs/*"), "Cross-Origin-Embedder-Policy", "require-corp"),
+        ],
+        not_found_file: Some("404.html".to_owned()),
+        ..FileOptions::default()
+    };
+    for_each_driver_with_site(options, async |address, _| {
+        let mut client = Client::connect(address).await;
+        let names = [
+            "Strict-Transport-Security",
+            "Content-Security-Policy",
+            "Cross-Origin-Opener-Policy",
+            "Cross-Origin-Embedder-Policy",
+        ];
+        for (path, status, is_sent) in [
+            ("/hello.txt", 200, [true, false, false, false]),
+            ("/", 200, [true, true, false, false]),
+            ("/docs/", 200, [true, true, true, true]),
+            ("/docs", 301, [true, false, false, false]),
+            ("/large.bin", 200, [true, false, false, false]),
+            ("/missing", 404, [true, false, false, false]),
+        ] {
+            let response = client.get(path).await;
+            assert_eq!(response.status, status, "{path}");
+            assert_eq!(names.map(|name| response.field(name).is_some()), is_sent, "{path}");
+            if let Some(tag) = response.field("ETag") {
+                let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\nIf-None-Match: {tag}\r\n\r\n");
+                client.send(request).await;
+                let unmodified = client.response().await.expect("response");
+                assert_eq!(unmodified.status, 304, "{path}");
+                assert_eq!(names.map(|name| unmodified.field(name).is_some()), is_sent, "{path}");
             }
         }
     });
