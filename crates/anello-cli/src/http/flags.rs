@@ -14,7 +14,7 @@ use anello_http::files::options::{FileOptions, Symlinks};
 use anello_http::files::path::Dotfiles;
 use anello_http::h1::Limits;
 use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogFormat, LogTarget};
-use anello_http::server::{Http2Mode, TlsConfig};
+use anello_http::server::{Http2Mode, ProxyHeader, TlsConfig, TrustedProxy};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
@@ -348,6 +348,17 @@ pub struct ConnectionFlags {
     /// the client gets the response
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "2s")]
     linger_timeout: Duration,
+    /// Proxy whose report of the address of its client is logged: an IP address, a network, or unix for the clients of
+    /// Unix sockets; can be repeated
+    #[arg(long = "trusted-proxy", value_name = "IP[/BITS]|unix")]
+    trusted_proxies: Vec<TrustedProxy>,
+    /// How trusted proxies report the address of their client
+    ///
+    /// x-forwarded-for and forwarded are fields of each request. proxy-protocol is a header before the first byte of a
+    /// connection (version 1 or 2), without which connections of trusted proxies are closed.
+    #[arg(long, value_name = "HEADER", default_value = "x-forwarded-for")]
+    #[arg(value_parser = PossibleValuesParser::new(["x-forwarded-for", "forwarded", "proxy-protocol"]).map(proxy_header))]
+    proxy_header: ProxyHeader,
     /// Maximum length of a request line in bytes; longer ones are rejected with 414
     #[arg(long, value_name = "BYTES", default_value_t = at_least_one(Limits::default().max_request_line_bytes))]
     max_request_line_bytes: NonZero<usize>,
@@ -384,6 +395,14 @@ pub struct ConnectionFlags {
     drain_min_idle: Duration,
 }
 
+fn proxy_header(name: String) -> ProxyHeader {
+    match name.as_str() {
+        "forwarded" => ProxyHeader::Forwarded,
+        "proxy-protocol" => ProxyHeader::ProxyProtocol,
+        _ => ProxyHeader::XForwardedFor,
+    }
+}
+
 fn http2_mode(name: String) -> Http2Mode {
     match name.as_str() {
         "off" => Http2Mode::Off,
@@ -414,6 +433,8 @@ impl ConnectionFlags {
         options.min_send_bytes_per_second = self.min_send_rate;
         options.request_timeout = self.request_timeout;
         options.linger_timeout = self.linger_timeout;
+        options.trusted_proxies = self.trusted_proxies.clone();
+        options.proxy_header = self.proxy_header;
         options.max_discarded_body_bytes = self.max_discarded_body_bytes;
         options.limits.max_request_line_bytes = self.max_request_line_bytes.get();
         options.limits.max_head_bytes = self.max_head_bytes.get();
@@ -462,6 +483,8 @@ mod tests {
             ("--min-send-rate=17", "min_send_bytes_per_second: 17"),
             ("--request-timeout=6s", "request_timeout: Some(6s)"),
             ("--max-connections=7", "max_connections: 7"),
+            ("--trusted-proxy=10.0.0.0/8", "trusted_proxies: [10.0.0.0/8]"),
+            ("--proxy-header=forwarded", "proxy_header: Forwarded"),
             ("--max-discarded-body-bytes=12", "max_discarded_body_bytes: 12"),
             ("--linger-timeout=7s", "linger_timeout: 7s"),
             ("--drain-min-idle=15s", "drain_min_idle: 15s"),

@@ -47,6 +47,11 @@ impl Peer {
         Rc::new(Self { connection, address: OnceCell::new() })
     }
 
+    /// Creates the peer of a connection through a proxy that has reported this address.
+    pub fn with_address(connection: ShutdownHandle, address: SocketAddr) -> Rc<Self> {
+        Rc::new(Self { connection, address: OnceCell::from(Some(address)) })
+    }
+
     /// Returns whether the address has been determined.
     pub fn is_known(&self) -> bool {
         self.address.get().is_some()

@@ -115,7 +115,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         }
         let (input, output) = (InputOwner::new(input), Output::new(sender, Rc::clone(&timer)));
         let peer = peer.unwrap_or_else(|| Peer::new(timer.shutdown_handle.clone()));
-        let record = RequestRecord::new(&worker.observer, &peer);
+        let record = RequestRecord::new(&worker.observer, &worker.options, &peer);
         let _reset_on_drop = ResetOnDrop(Rc::clone(&timer));
         Self { _reset_on_drop, input, output, timer, worker, peer, record, migration }
     }
@@ -300,7 +300,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         self.timer.deadlines.begin_request(self.timer.now(), has_timeout);
         let body = if has_body { self.input.lend()? } else { RequestBody::default() };
         if let Some(record) = &mut self.record {
-            record.begin(&head);
+            record.begin(&head, &self.worker.options);
         }
         Ok(Request::new(head, body, Rc::clone(&self.peer)))
     }

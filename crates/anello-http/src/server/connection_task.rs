@@ -15,6 +15,8 @@ use anello::server::{AttachedStream, DetachedStream};
 use super::connection::{Connection, End, Resumed};
 use super::deadline::Phase;
 use super::permit::{ConnectionPermit, MovedConnection};
+use super::proxies::{self, ProxyHeader};
+use super::proxy_protocol;
 use super::timer::ConnectionTimer;
 use super::tls;
 use super::worker::Worker;
@@ -157,6 +159,10 @@ where
 
     /// Serves the connection until it is closed, or should move to another worker.
     async fn run(&mut self) -> io::Result<Option<(usize, Suspended<S, P>)>> {
+        if self.expects_proxy_header() {
+            // Boxed, so that the tasks of other connections stay small.
+            Box::pin(self.serve_proxied()).await?;
+        }
         while let Some(suspended) = &mut self.suspended {
             // Only polled, because a future that is stored would make the task larger.
             let received = poll_fn(|context| pin!(suspended.stream.split().0.recv()).poll(context)).await;
@@ -171,6 +177,47 @@ where
             }
         }
         Ok(None)
+    }
+
+    /// Returns `true` if the peer is a trusted proxy that uses the PROXY protocol.
+    fn expects_proxy_header(&self) -> bool {
+        let options = &self.worker.options;
+        options.proxy_header == ProxyHeader::ProxyProtocol
+            && self.suspended.as_ref().is_some_and(|suspended| {
+                let peer = suspended.stream.shutdown_handle().peer_addr().ok();
+                proxies::is_trusted(peer, &options.trusted_proxies)
+            })
+    }
+
+    /// Receives the header of the PROXY protocol, and serves the requests that arrived with it.
+    async fn serve_proxied(&mut self) -> io::Result<()> {
+        let received = self.receive_proxy_header().await;
+        if received.as_ref().is_ok_and(|rest| rest.as_ref().is_some_and(|rest| rest.is_empty())) {
+            return Ok(());
+        }
+        let served = match self.begin(received) {
+            Ok(serving) => serving.await?,
+            Err(closed) => return closed,
+        };
+        // It cannot move.
+        if let Served::Suspended(suspended) = served {
+            self.suspended = Some(suspended);
+        }
+        Ok(())
+    }
+
+    /// Receives the header of the PROXY protocol. Returns the bytes that were received after it, and `None` at EOF.
+    async fn receive_proxy_header(&mut self) -> io::Result<Option<Chunk>> {
+        let Some(suspended) = &mut self.suspended else { return Ok(None) };
+        let Some((client, rest)) = proxy_protocol::receive(&mut suspended.stream).await? else {
+            return Ok(None);
+        };
+        // Another worker would not know the client.
+        suspended.may_move = false;
+        if let Some(client) = client {
+            suspended.peer = Some(Peer::with_address(suspended.stream.shutdown_handle(), client));
+        }
+        Ok(Some(rest))
     }
 
     /// Starts to serve requests, of which the first bytes have been received. At EOF or after an error, closes the
@@ -200,13 +247,24 @@ where
 
     /// Serves the connection with TLS until it is closed. It is never suspended, because its state is needed to receive.
     async fn run_with_tls(&mut self) -> io::Result<()> {
+        let mut first = None;
+        if self.expects_proxy_header() {
+            match self.receive_proxy_header().await {
+                Ok(Some(received)) => first = Some(received).filter(|received| !received.is_empty()),
+                Ok(None) => return self.close(Ok(CloseReason::Peer)),
+                Err(error) => return self.close(Err(error)),
+            }
+        }
         let (Some(suspended), Some(config)) = (self.suspended.take(), &self.worker.tls) else {
             return Ok(());
         };
         let (worker, mut guard) = (&self.worker, self.worker.observer.guard_connection());
         let Some((timer, _entry)) = worker.registry.activate(self.key, &worker.clock) else { return Ok(()) };
         let Suspended { mut stream, handler, permit: _permit, peer, .. } = suspended;
-        let received = poll_fn(|context| pin!(stream.split().0.recv()).poll(context)).await;
+        let received = match first {
+            Some(received) => Ok(Some(received)),
+            None => poll_fn(|context| pin!(stream.split().0.recv()).poll(context)).await,
+        };
         let served = match received {
             Ok(Some(received)) if tls::is_plaintext(&received) => {
                 Box::pin(reject_plaintext(stream, received, &timer, worker, peer)).await

@@ -29,6 +29,8 @@ mod observer;
 mod options;
 mod output;
 mod permit;
+mod proxies;
+mod proxy_protocol;
 mod registry;
 mod serve;
 mod timer;
@@ -40,6 +42,7 @@ pub use accept::Accept;
 pub use options::Http2Mode;
 pub use options::{Eviction, ServerOptions};
 pub use permit::MovedConnection;
+pub use proxies::{ProxyHeader, TrustedProxy};
 pub use serve::{Server, ServerBuilder};
 pub use tls::TlsConfig;
 

@@ -10,7 +10,9 @@ use anello::log_event;
 use anello::time::{monotonic_now, system_now};
 
 use super::deadline::{Phase, Timeout};
+use super::options::ServerOptions;
 use super::output::is_handler_error;
+use super::proxies;
 use super::timer::{CancelReason, ConnectionTimer};
 use crate::h1::{Head, Method, Version};
 use crate::message::Peer;
@@ -43,6 +45,9 @@ pub(crate) struct RequestRecord {
     parts: [Option<(usize, usize)>; 4],
     version: Version,
     peer: Option<FormattedPeer>,
+    /// The client that a trusted proxy has reported.
+    client: Option<FormattedPeer>,
+    is_from_proxy: bool,
 }
 
 impl Observer {
@@ -117,8 +122,10 @@ impl Drop for ConnectionGuard<'_> {
 }
 
 impl RequestRecord {
-    pub fn new(observer: &Observer, peer: &Peer) -> Option<Box<Self>> {
+    pub fn new(observer: &Observer, options: &ServerOptions, peer: &Peer) -> Option<Box<Self>> {
         let has_log = observer.has_log();
+        let is_from_proxy = || proxies::is_trusted(peer.address(), &options.trusted_proxies);
+        let is_from_proxy = has_log && !options.trusted_proxies.is_empty() && is_from_proxy();
         let peer = || peer.address().map_or_else(FormattedPeer::unix, FormattedPeer::new);
         (observer.metrics.is_some() || has_log).then(|| {
             Box::new(Self {
@@ -128,17 +135,23 @@ impl RequestRecord {
                 parts: [None; 4],
                 version: Version::Http11,
                 peer: has_log.then(peer),
+                client: None,
+                is_from_proxy,
             })
         })
     }
 
     /// Starts the record of a request whose head has been read. Measuring the duration from the first byte would
     /// require reading the clock for every received chunk.
-    pub fn begin(&mut self, head: &Head) {
+    pub fn begin(&mut self, head: &Head, options: &ServerOptions) {
         self.started_at = monotonic_now();
         self.method = head.method();
         if self.peer.is_none() {
             return;
+        }
+        if self.is_from_proxy {
+            self.client =
+                proxies::client(head, &options.trusted_proxies, options.proxy_header).map(FormattedPeer::new);
         }
         self.version = head.version();
         let (method, target) = (head.method_text().as_bytes(), head.target().as_bytes());
@@ -191,7 +204,9 @@ impl RequestRecord {
             metrics.add_sent_bytes(body_bytes);
         });
         let mut log = observer.log.borrow_mut();
-        let (Some(peer), Some(log)) = (&self.peer, log.as_mut()) else { return };
+        let (Some(peer), Some(log)) = (self.client.as_ref().or(self.peer.as_ref()), log.as_mut()) else {
+            return;
+        };
         let [method, target, referer, user_agent] =
             self.parts.map(|part| part.map(|(start, end)| &self.text[start..end]));
         log.record(&LogEntry {

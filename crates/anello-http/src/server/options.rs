@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::proxies::{ProxyHeader, TrustedProxy};
 use crate::h1::Limits;
 
 /// Limits and timeouts for a server's connections.
@@ -64,6 +65,11 @@ pub struct ServerOptions {
     /// Maximum number of open connections of one worker, or of all servers that [share a
     /// count](crate::ServerBuilder::shared_connection_count) (default: 10,000). Further clients receive 503.
     pub max_connections: usize,
+    /// Proxies whose information about their clients is used in the access log (default: none). Handlers receive it from
+    /// the fields of the request, and with the PROXY protocol also from [`Request::peer`](crate::Request::peer).
+    pub trusted_proxies: Vec<TrustedProxy>,
+    /// How the trusted proxies report the addresses of their clients (default: `X-Forwarded-For`).
+    pub proxy_header: ProxyHeader,
     /// Connections that are closed to make room for new ones (default: none).
     pub eviction: Eviction,
     /// Maximum number of connections that are kept open so that clients rejected because of
@@ -114,6 +120,8 @@ setters!(ServerOptions {
     min_send_bytes_per_second: u64 = 1000,
     request_timeout: Option<Duration> = Some(Duration::from_secs(60)),
     max_connections: usize = 500,
+    trusted_proxies: Vec<TrustedProxy> = vec!["10.0.0.0/8".parse().unwrap()],
+    proxy_header: ProxyHeader = ProxyHeader::Forwarded,
     eviction: Eviction = Eviction::Idle { threshold: 400 },
     refusals: usize = 16,
     max_discarded_body_bytes: u64 = 4096,
@@ -223,6 +231,8 @@ impl Default for ServerOptions {
             min_send_bytes_per_second: 500,
             request_timeout: None,
             max_connections: 10_000,
+            trusted_proxies: Vec::new(),
+            proxy_header: ProxyHeader::default(),
             eviction: Eviction::Never,
             refusals: 64,
             max_discarded_body_bytes: 64 * 1024,

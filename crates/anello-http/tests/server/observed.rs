@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use anello::fs::File;
 use anello::net::{TcpListener, TcpStream};
+use anello::time::sleep;
 use anello::{DriverMetrics, JoinHandle};
 use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogFormat, LogStats, LogTarget};
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
-use anello_http::server::TlsConfig;
+use anello_http::server::{ProxyHeader, TlsConfig};
 use anello_http::{Body, Request, Response, Server, ServerOptions};
 use anello_test::{Setup, hang_timeout, main_drivers_and_sim, run_on_each, simulated_drivers};
 use bytes::Bytes;
@@ -20,6 +21,7 @@ use futures_core::Stream;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::common::stream_client::ByteStreamClient;
 use crate::common::{Client, tls, wait_until};
 
 /// More than the buffers between server and client can hold in total.
@@ -319,4 +321,82 @@ fn metrics_document_lists_every_metric() {
             "{name} is missing in docs/reference/http-metrics.md"
         );
     }
+}
+
+/// The clients of these tests have the address 127.0.0.1.
+#[test]
+fn clients_reported_by_trusted_proxies_are_logged() {
+    const XFF: &str = "X-Forwarded-For: 198.51.100.7, 203.0.113.9\r\n";
+    run_on_each(main_drivers_and_sim(), async |setup| {
+        for (trusted, header, fields, expected) in [
+            (&["127.0.0.0/8"][..], ProxyHeader::XForwardedFor, XFF, "203.0.113.9"),
+            // The addresses of proxies in front of this one are skipped.
+            (&["127.0.0.1", "203.0.113.0/24"], ProxyHeader::XForwardedFor, XFF, "198.51.100.7"),
+            (&["127.0.0.1", "0.0.0.0/0"], ProxyHeader::XForwardedFor, XFF, "198.51.100.7"),
+            (
+                &["127.0.0.1"],
+                ProxyHeader::XForwardedFor,
+                "X-Forwarded-For: a, 2001:db8::9\r\n",
+                "2001:db8::9",
+            ),
+            (&["127.0.0.1"], ProxyHeader::XForwardedFor, "X-Forwarded-For: 203.0.113.9, a\r\n", "127.0.0.1"),
+            (&["127.0.0.1"], ProxyHeader::XForwardedFor, "", "127.0.0.1"),
+            (
+                &["127.0.0.1"],
+                ProxyHeader::Forwarded,
+                "X-Forwarded-For: 198.51.100.7\r\nForwarded: for=198.51.100.8\r\nForwarded: for=\"[2001:db8::9]:47\"\r\n",
+                "2001:db8::9",
+            ),
+            // The client is not a trusted proxy.
+            (&["127.0.0.2", "unix"], ProxyHeader::XForwardedFor, XFF, "127.0.0.1"),
+            (&[], ProxyHeader::XForwardedFor, XFF, "127.0.0.1"),
+        ] {
+            let options = ServerOptions::default()
+                .trusted_proxies(trusted.iter().map(|proxy| proxy.parse().expect("proxy")).collect())
+                .proxy_header(header);
+            let observed = ObservedServer::start(options, None);
+            let request = format!("GET /well HTTP/1.1\r\nHost: h\r\n{fields}Connection: close\r\n\r\n");
+            send_request(observed.address, &request).await;
+            let lines = observed.lines(1).await;
+            let peer = lines[0]["peer"].as_str().expect("peer");
+            assert!(peer.contains(expected), "{setup}: {trusted:?} {fields}: {peer}");
+        }
+    });
+}
+
+#[test]
+fn client_in_header_of_proxy_protocol_is_logged() {
+    run_on_each(main_drivers_and_sim(), async |setup| {
+        let binary = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xcb\0\x71\x09\x0a\0\0\x01\x12\x34\0\x50";
+        for header in [&b"PROXY TCP4 203.0.113.9 10.0.0.1 4660 80\r\n"[..], binary] {
+            for secured in [false, true] {
+                let (server_tls, client_tls) = if secured { Some(tls::pair()) } else { None }.unzip();
+                let options = ServerOptions::default()
+                    .trusted_proxies(vec!["127.0.0.1".parse().expect("proxy")])
+                    .proxy_header(ProxyHeader::ProxyProtocol);
+                let observed = ObservedServer::start(options, server_tls);
+                // Together with the first bytes after it, and in parts.
+                for is_split in [false, true] {
+                    let mut client = ByteStreamClient::connect(observed.address, client_tls.as_ref()).await;
+                    client.send_before_tls(if is_split { &header[..9] } else { header }).await;
+                    if is_split {
+                        sleep(Duration::from_millis(20)).await;
+                        client.send_before_tls(&header[9..]).await;
+                    }
+                    for _ in 0..2 {
+                        client.send(b"GET /well HTTP/1.1\r\nHost: h\r\n\r\n").await;
+                        assert!(client.receive().await.starts_with(b"HTTP/1.1 200 "), "{setup}");
+                    }
+                }
+                let mut without_header = Client::connect(observed.address).await;
+                without_header.send("GET /well HTTP/1.1\r\nHost: h\r\n\r\n").await;
+                assert!(without_header.is_eof().await, "{setup}");
+                let lines = observed.lines(4).await;
+                assert_eq!(lines.len(), 4, "{setup}");
+                for line in lines {
+                    assert_eq!(line["peer"], "203.0.113.9:4660", "{setup}");
+                }
+            }
+        }
+    });
 }

@@ -379,7 +379,7 @@ impl Shared {
 
     fn record(&self) -> Option<Box<RequestRecord>> {
         let spare = self.records.borrow_mut().pop();
-        spare.or_else(|| RequestRecord::new(&self.worker.observer, &self.peer))
+        spare.or_else(|| RequestRecord::new(&self.worker.observer, &self.worker.options, &self.peer))
     }
 }
 
@@ -395,7 +395,7 @@ impl<'a> StreamRecord<'a> {
     fn begin(shared: &'a Shared, head: &crate::h1::Head) -> Self {
         let mut record = shared.record();
         if let Some(record) = &mut record {
-            record.begin(head);
+            record.begin(head, &shared.worker.options);
         }
         let status = STATUS_CLIENT_CLOSED;
         Self { shared, record, status, body_bytes: 0 }

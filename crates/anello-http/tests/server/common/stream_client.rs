@@ -28,6 +28,11 @@ impl ByteStreamClient {
         Self { stream: TcpStream::connect(address).await.expect("connect"), tls, ciphertext: Vec::new() }
     }
 
+    /// Sends bytes before the TLS handshake.
+    pub async fn send_before_tls(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.expect("send");
+    }
+
     pub async fn send(&mut self, bytes: &[u8]) {
         let Some(tls) = &mut self.tls else { return self.stream.write_all(bytes).await.expect("send") };
         tls.writer().write_all(bytes).expect("buffer plaintext");
