@@ -1,5 +1,6 @@
 //! Flags of `anello http`.
 
+use std::ffi::OsStr;
 use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -36,8 +37,8 @@ use crate::common::worker_flags::WorkerFlags;
 /// sockets (LISTEN_FDS), they are used and --addr must be omitted.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Document root; optional if the --config file sets `directory`
-    #[arg(required = false, required_unless_present = "config")]
+    /// Document root, or a single file to serve; with --config, the file can set it as `directory`
+    #[arg(default_value = ".")]
     pub directory: PathBuf,
     /// Read flags from a TOML file
     ///
@@ -96,6 +97,17 @@ pub struct Arguments {
 }
 
 impl Arguments {
+    /// If the document root is a file, serves this file from its directory.
+    pub fn select_single_file(&mut self) {
+        if let Some(name) = self.directory.file_name().and_then(OsStr::to_str)
+            && self.directory.is_file()
+        {
+            self.files.single_file = Some(name.to_owned());
+            let parent = self.directory.parent().filter(|parent| *parent != Path::new(""));
+            self.directory = parent.unwrap_or(Path::new(".")).to_owned();
+        }
+    }
+
     /// Returns the number of workers: that of the flags, or one for each core that the CPU affinity
     /// (`sched_getaffinity(2)`) and the cgroup quota allow.
     pub fn worker_count(&self) -> usize {
@@ -124,6 +136,9 @@ impl Arguments {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Files")]
 pub struct FileFlags {
+    /// The name of the file that is served instead of the document root.
+    #[arg(skip)]
+    single_file: Option<String>,
     /// Index file to serve for a directory; can be repeated; the first file that exists is served
     #[arg(long = "index", value_name = "NAME", default_value = "index.html")]
     index_files: Vec<String>,
@@ -205,7 +220,8 @@ impl FileFlags {
     pub fn options(&self, workers: usize) -> FileOptions {
         let flags = self.clone();
         FileOptions {
-            index_files: flags.index_files,
+            index_files: flags.single_file.as_ref().map_or(flags.index_files, |name| vec![name.clone()]),
+            single_file: flags.single_file,
             listing: flags.listing,
             max_listing_entries: flags.max_listing_entries,
             precompressed: flags.precompressed.into_iter().collect(),

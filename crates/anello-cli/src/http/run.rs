@@ -32,7 +32,8 @@ use crate::common::notify::ServiceManager;
 use crate::common::{activation, output, process};
 
 /// Serves until a signal arrives or a successor process has taken over.
-pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<ExitCode> {
+pub fn run(mut arguments: Arguments, configuration: &Configuration) -> io::Result<ExitCode> {
+    arguments.select_single_file();
     if arguments.check {
         return check::run(&arguments, configuration);
     }

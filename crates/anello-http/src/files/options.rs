@@ -30,6 +30,9 @@ use super::path::{Dotfiles, MAX_NAME_BYTES, resolve};
 pub struct FileOptions {
     /// Index file names for directories, in order of preference. May be empty. Default: `index.html`.
     pub index_files: Vec<String>,
+    /// Name of the only file in the document root that is served. All other paths are missing, except for `/` if the file
+    /// is one of the [`index_files`](Self::index_files). Default: none, which serves all files.
+    pub single_file: Option<String>,
     /// Whether a directory without an index file is shown as a listing. Otherwise the response is 404. Default:
     /// `false`, because not every file in a directory is meant to be discovered.
     pub listing: bool,
@@ -115,6 +118,7 @@ impl Default for FileOptions {
     fn default() -> Self {
         Self {
             index_files: vec!["index.html".to_owned()],
+            single_file: None,
             listing: false,
             max_listing_entries: 10_000,
             precompressed: Codings::NONE,
@@ -172,6 +176,7 @@ impl FileOptions {
     pub fn validation_errors(&self) -> Vec<InvalidOption> {
         let index_files = self.index_files.iter().map(|name| check_index_file(name));
         let named_files = [
+            check_file("single-file", self.single_file.as_deref()),
             check_file("not-found-file", self.not_found_file.as_deref()),
             check_file("spa-fallback", self.spa_fallback_file.as_deref()),
         ];

@@ -262,6 +262,7 @@ impl Files {
 
     async fn get_by_path(&self, head: &Head) -> Response {
         let is_spa_route = match resolve(head.target(), self.options.dotfiles) {
+            Ok(path) if !self.is_served(path.relative()) => false,
             Ok(path) => match self.look_up(&path, head).await {
                 Ok(FileLookup::Entry(entry)) => return self.respond(&entry, head),
                 Ok(FileLookup::Response(response)) => return response,
@@ -272,6 +273,10 @@ impl Files {
             Err(error) => return text_response(error.status(), &error.to_string()),
         };
         self.spa_fallback_or_missing(is_spa_route, head).await
+    }
+
+    fn is_served(&self, path: &str) -> bool {
+        self.options.single_file.as_deref().is_none_or(|name| path.is_empty() || path == name)
     }
 
     fn options(&self, head: &Head) -> Response {

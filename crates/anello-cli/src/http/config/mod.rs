@@ -120,7 +120,8 @@ fn read_matches(command: &Command, arguments: &[OsString]) -> Result<(ArgMatches
         Err(error) => return Err(error.into()),
     };
     let source = matches.subcommand_matches(HTTP).and_then(|http| http.value_source(DIRECTORY));
-    if source.is_none() {
+    // A service must not serve its working directory by mistake.
+    if source == Some(ValueSource::DefaultValue) {
         let remedy = "set it in the file, e.g. directory = \"public\", or on the command line";
         let problem = format!("{}: {DIRECTORY}: missing ({remedy})", path.display());
         return Err(Failure::file(problems, problem));
