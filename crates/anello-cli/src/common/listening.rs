@@ -269,6 +269,16 @@ impl Listening {
         Ok(())
     }
 
+    /// Returns a URL with the first IP address, if there is one. `localhost` stands for all addresses.
+    pub fn url(&self, has_tls: bool) -> Option<String> {
+        let scheme = if has_tls { "https" } else { "http" };
+        let address = self.addresses.split(',').find_map(|address| address.parse::<SocketAddr>().ok())?;
+        Some(match address.ip().is_unspecified() {
+            true => format!("{scheme}://localhost:{}/", address.port()),
+            false => format!("{scheme}://{address}/"),
+        })
+    }
+
     /// Returns the fields of the ready line that describe the sockets and the distribution of connections.
     pub fn summary(&self, distribution: Distribution) -> String {
         format!("sockets={} distribution={}", self.sockets, distribution.name())

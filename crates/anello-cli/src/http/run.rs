@@ -180,18 +180,21 @@ fn server_options(arguments: &Arguments, descriptors: &Descriptors) -> ServerOpt
     options
 }
 
-/// Prints the ready line, which reports the addresses and the configuration in use.
+/// Prints the ready line, which reports the addresses and a URL, and a line with the configuration in use.
 fn announce(service: &Service) {
     let Some(driver) = service.driver.get() else { return };
     let metrics = admin::ready_field(service.admin_addr);
+    let url = service.listening.url(service.tls.is_some());
+    let url = url.map(|url| format!(" url={url}")).unwrap_or_default();
     output::announce(&format!(
-        "anello http ready addr={} driver={} features={} workers={} {}{metrics} sandbox={}\n",
+        "anello http ready addr={}{url} driver={} workers={}{metrics}\n\
+         anello http uses {} sandbox={} features={}\n",
         service.listening.addresses,
         driver.name,
-        driver.features,
         service.workers,
         service.listening.summary(service.flags.distribution),
-        service.sandbox
+        service.sandbox,
+        driver.features,
     ));
     service.flags.driver.report_fallback(driver);
 }

@@ -33,9 +33,11 @@ impl Served {
     pub fn spawn(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("start server");
         let mut ready = String::new();
-        BufReader::new(child.stdout.as_mut().expect("piped stdout"))
-            .read_line(&mut ready)
-            .expect("ready line");
+        let mut output = BufReader::new(child.stdout.as_mut().expect("piped stdout"));
+        output.read_line(&mut ready).expect("ready line");
+        if ready.starts_with("anello http ready ") {
+            output.read_line(&mut ready).expect("line with the configuration");
+        }
         assert!(ready.starts_with("anello ") && ready.contains(" ready addr="), "{command:?}: {ready:?}");
         Self { child, ready }
     }

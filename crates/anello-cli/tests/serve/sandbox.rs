@@ -445,13 +445,13 @@ fn fault_40_missing_part_is_reported_or_error() {
         let ready = BufReader::new(child.stdout.take().expect("piped stdout"))
             .lines()
             .map(|line| line.expect("UTF-8"))
-            .find(|line| line.starts_with("anello http ready "));
+            .find(|line| line.starts_with("anello http uses "));
         child.kill().expect("process is running");
         let mut stderr_text = String::new();
         child.stderr.take().expect("piped stderr").read_to_string(&mut stderr_text).expect("UTF-8");
         child.wait().expect("wait for child");
         let ready = ready.unwrap_or_else(|| panic!("{stderr_text}"));
-        assert!(ready.ends_with(&format!(" sandbox={remaining}")), "{ready}");
+        assert!(ready.contains(&format!(" sandbox={remaining} ")), "{ready}");
         assert!(stderr_text.contains("sandbox incomplete: ") && stderr_text.contains(part), "{stderr_text}");
     }
 }
