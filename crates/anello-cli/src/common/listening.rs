@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener as StdUnixListener};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ use anello::signal::Signals;
 use anello::time::timeout;
 use clap::ValueEnum;
 use futures_util::future::{Either, select};
+use rustix::fs::Mode;
+use rustix::process::umask;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::address::Address;
@@ -116,31 +119,85 @@ impl ListeningSocket {
     }
 }
 
-/// Creates the listening sockets for `workers` workers at an address. For TCP, creates one socket per worker with
-/// `SO_REUSEPORT`. For a Unix address, creates a single socket shared by all workers, and returns its [`SocketFile`] if
-/// the address is a path.
-fn listen(address: &Address, workers: usize) -> io::Result<(Vec<ListeningSocket>, Option<SocketFile>)> {
-    let name = match address {
-        Address::Internet(address) => {
-            let is_shared = workers > 1;
-            let first = bind_tcp(*address, false, is_shared)?;
-            // If the requested port is 0, the remaining sockets use the port that the kernel assigned to the first.
-            let bound = first.local_addr()?;
-            let further = (1..workers).map(|_| bind_tcp(bound, true, is_shared));
-            let sockets = [Ok(first)].into_iter().chain(further);
-            let sockets = sockets.map(|socket| socket.map(ListeningSocket::Internet));
-            return Ok((sockets.collect::<io::Result<_>>()?, None));
+/// The sockets of all addresses, and the files of those that have one.
+#[derive(Default)]
+struct Bound {
+    sockets: Vec<ListeningSocket>,
+    files: Vec<SocketFile>,
+}
+
+impl Bound {
+    /// Creates the listening sockets for `workers` workers at an address. For TCP, creates one socket per worker with
+    /// `SO_REUSEPORT`. For a Unix address, creates a single socket shared by all workers.
+    fn listen(&mut self, address: &Address, workers: usize, mode: Option<SocketMode>) -> io::Result<()> {
+        match address {
+            Address::Internet(address) => self.listen_tcp(*address, workers),
+            Address::Host(_) => {
+                let (count, mut unavailable) = (self.sockets.len(), None);
+                for resolved in address.resolve()? {
+                    match self.listen(&resolved, workers, mode) {
+                        // IPv6 may be disabled on this machine.
+                        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+                            unavailable = Some(error)
+                        }
+                        result => result?,
+                    }
+                }
+                unavailable.filter(|_| self.sockets.len() == count).map_or(Ok(()), Err)
+            }
+            Address::Unix(name) => self.listen_unix(address, name, mode),
         }
-        Address::Unix(name) => name,
-    };
-    let path = name.as_pathname();
-    let listener = match bind_with_retry(|| bind_unix(name)) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse && path.is_some() => Err(error)
-            .context_and_remedy(address, "used by a running server, or not a socket; choose another path"),
-        result => result.context(address),
-    }?;
-    let file = path.map(SocketFile::new_owned).transpose()?;
-    Ok((vec![ListeningSocket::Unix(listener)], file))
+    }
+
+    fn listen_tcp(&mut self, address: SocketAddr, workers: usize) -> io::Result<()> {
+        let is_shared = workers > 1;
+        let first = bind_tcp(address, false, is_shared)?;
+        // If the requested port is 0, the remaining sockets use the port that the kernel assigned to the first.
+        let bound = first.local_addr()?;
+        self.sockets.push(ListeningSocket::Internet(first));
+        for _ in 1..workers {
+            self.sockets.push(ListeningSocket::Internet(bind_tcp(bound, true, is_shared)?));
+        }
+        Ok(())
+    }
+
+    fn listen_unix(
+        &mut self,
+        address: &Address,
+        name: &UnixAddress,
+        mode: Option<SocketMode>,
+    ) -> io::Result<()> {
+        let path = name.as_pathname();
+        // Set before the file exists, so that no other user can connect in between.
+        let previous = mode.map(|SocketMode(mode)| umask(Mode::from_raw_mode(!mode & 0o777)));
+        let result = bind_with_retry(|| bind_unix(name));
+        previous.map(umask);
+        let listener = match result {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && path.is_some() => Err(error)
+                .context_and_remedy(
+                    address,
+                    "used by a running server, or not a socket; choose another path",
+                ),
+            result => result.context(address),
+        }?;
+        self.files.extend(path.map(SocketFile::new_owned).transpose()?);
+        self.sockets.push(ListeningSocket::Unix(listener));
+        Ok(())
+    }
+}
+
+/// The permissions of a socket file.
+#[derive(Clone, Copy, Debug)]
+pub struct SocketMode(pub u32);
+
+impl FromStr for SocketMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_octal = text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
+        let mode = u32::from_str_radix(text, 8).ok().filter(|mode| is_octal && *mode <= 0o777);
+        mode.map(Self).ok_or_else(|| format!("invalid mode {text:?} (expected an octal number, such as 660)"))
+    }
 }
 
 pub fn conflicting_flag_error(flag: &str) -> io::Error {
@@ -198,7 +255,7 @@ pub struct Listening {
     pub(super) sockets: usize,
     /// What to do with connections in the accept queue at shutdown.
     pub(super) pending: PendingConnections,
-    pub file: Option<SocketFile>,
+    pub files: Vec<SocketFile>,
     pub is_transferred: AtomicBool,
 }
 
@@ -209,14 +266,16 @@ pub struct WorkerListeners {
 }
 
 impl Listening {
-    pub fn bind(address: &Address, workers: usize) -> io::Result<Self> {
-        let (sockets, file) = listen(address, workers)?;
-        Self::new(sockets, workers, PendingConnections::Serve, file)
+    /// Binds the addresses. A socket file is created with these permissions.
+    pub fn bind(addresses: &[Address], workers: usize, mode: Option<SocketMode>) -> io::Result<Self> {
+        let mut bound = Bound::default();
+        addresses.iter().try_for_each(|address| bound.listen(address, workers, mode))?;
+        Self::new(bound.sockets, workers, PendingConnections::Serve, bound.files)
     }
 
     /// Uses sockets passed by the service manager. Connections queued at shutdown are left to the next process.
     pub fn from_passed(sockets: Vec<ListeningSocket>, workers: usize) -> io::Result<Self> {
-        Self::new(sockets, workers, PendingConnections::Leave, None)
+        Self::new(sockets, workers, PendingConnections::Leave, Vec::new())
     }
 
     /// Creates the listener groups for `workers` workers, initially paused.
@@ -224,7 +283,7 @@ impl Listening {
         sockets: Vec<ListeningSocket>,
         workers: usize,
         pending: PendingConnections,
-        file: Option<SocketFile>,
+        files: Vec<SocketFile>,
     ) -> io::Result<Self> {
         let count = sockets.len();
         let (mut addresses, mut internet, mut unix) = (Vec::new(), Vec::new(), Vec::new());
@@ -244,7 +303,7 @@ impl Listening {
             unix: (!unix.is_empty()).then(|| ListenerGroup::new_paused(unix, workers)),
             sockets: count,
             pending,
-            file,
+            files,
             is_transferred: AtomicBool::new(false),
         })
     }

@@ -154,7 +154,7 @@ impl Listening {
             unix: None,
             sockets: WORKERS,
             pending: PendingConnections::Serve,
-            file: None,
+            files: Vec::new(),
             is_transferred: AtomicBool::new(false),
         })
     }

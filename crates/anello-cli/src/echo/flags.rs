@@ -22,12 +22,14 @@ use crate::common::worker_flags::WorkerFlags;
 /// they are used and --addr must be omitted.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Address to listen on [default: 127.0.0.1:7000]
+    /// Address to listen on; can be repeated [default: 127.0.0.1:7000]
     ///
-    /// IP:PORT, where port 0 lets the kernel choose the port; unix:/path for a socket file; or unix:@name for an
-    /// abstract Unix address. A stale socket file is replaced at startup, and the file is removed at exit.
-    #[arg(long)]
-    pub addr: Option<Address>,
+    /// IP:PORT, where port 0 lets the kernel choose the port; HOST:PORT for the addresses of a host name, such as
+    /// localhost; PORT for 127.0.0.1; :PORT for all addresses of this machine; unix:/path for a socket file; or
+    /// unix:@name for an abstract Unix address. A stale socket file is replaced at startup, and the file is removed at
+    /// exit.
+    #[arg(long, value_name = "ADDRESS")]
+    pub addr: Vec<Address>,
     /// Size of a request in bytes
     #[arg(long, value_name = "BYTES", requires = "response_bytes")]
     pub request_bytes: Option<NonZero<usize>>,

@@ -75,11 +75,11 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     process::raise_open_files();
     process::disable_huge_pages();
     let workers = arguments.workers.count(|| 1);
-    let listening = match (&arguments.addr, passed.sockets.is_empty()) {
-        (Some(address), true) => Listening::bind(address, workers)?,
-        (None, true) => Listening::bind(&"127.0.0.1:7000".parse().map_err(io::Error::other)?, workers)?,
-        (None, false) => Listening::from_passed(passed.sockets, workers)?,
-        (Some(_), false) => return Err(conflicting_flag_error("--addr")),
+    let listening = match (&arguments.addr[..], passed.sockets.is_empty()) {
+        ([], true) => Listening::bind(&["127.0.0.1:7000".parse().map_err(io::Error::other)?], workers, None)?,
+        (addresses, true) => Listening::bind(addresses, workers, None)?,
+        ([], false) => Listening::from_passed(passed.sockets, workers)?,
+        (_, false) => return Err(conflicting_flag_error("--addr")),
     };
     let admin_listener = arguments.admin.listener(passed.metrics)?;
     let admin_addr = admin_listener.as_ref().map(StdTcpListener::local_addr).transpose()?;

@@ -15,8 +15,8 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use super::config::Configuration;
 use super::descriptors::Descriptors;
 use super::flags::Arguments;
+use super::identity::Owner;
 use super::sandbox::{Sandbox, SandboxMode};
-use super::sockets::DEFAULT_ADDRESS;
 use crate::common::address::Address;
 use crate::common::values::Cores;
 use crate::common::{output, process};
@@ -87,7 +87,7 @@ impl Check<'_> {
         }
         // Skipped if the document root is unusable, which is reported elsewhere.
         if arguments.sandbox == SandboxMode::On
-            && let Ok(paths) = arguments.allowed_paths(arguments.socket_path())
+            && let Ok(paths) = arguments.allowed_paths(arguments.socket_paths())
             && let Err(error) = Sandbox::probe(&paths)
         {
             self.add_problem("sandbox", error);
@@ -96,19 +96,30 @@ impl Check<'_> {
     }
 
     fn addresses(&mut self, arguments: &Arguments) {
-        let address = arguments.addr.clone().or_else(|| DEFAULT_ADDRESS.parse().ok());
-        if let (Some(Address::Internet(address)), Some(metrics)) =
-            (address, arguments.observer.admin.metrics_addr)
-            && address == metrics
-            && metrics.port() != 0
-        {
-            let cause = "is already the address of the file server (choose another)";
-            self.add_problem("metrics-addr", format_args!("{metrics} {cause}"));
+        for address in arguments.addresses().into_iter().flatten() {
+            let resolved = address.resolve().unwrap_or_else(|error| {
+                self.add_problem("addr", error);
+                Vec::new()
+            });
+            if let Some(metrics) = arguments.observer.admin.metrics_addr
+                && metrics.port() != 0
+                && resolved
+                    .iter()
+                    .any(|address| matches!(address, Address::Internet(address) if *address == metrics))
+            {
+                let cause = "is already the address of the file server (choose another)";
+                self.add_problem("metrics-addr", format_args!("{metrics} {cause}"));
+            }
         }
-        if let Some(path) = arguments.socket_path()
-            && let Err(error) = check_can_create(path).and_then(|()| check_socket_path(path))
+        for path in arguments.socket_paths() {
+            if let Err(error) = check_can_create(path).and_then(|()| check_socket_path(path)) {
+                self.add_problem("addr", format_args!("{}: {error}", path.display()));
+            }
+        }
+        if let Some(owner) = &arguments.socket_owner
+            && let Err(error) = Owner::find(owner)
         {
-            self.add_problem("addr", format_args!("{}: {error}", path.display()));
+            self.problems.push(error.to_string());
         }
         if let Some(path) = &arguments.handover
             && let Err(error) = check_can_create(path)

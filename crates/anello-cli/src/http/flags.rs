@@ -29,9 +29,12 @@ use crate::common::listening::{Distribution, SocketMode};
 use crate::common::values::{self, Size};
 use crate::common::worker_flags::WorkerFlags;
 
+const DEFAULT_ADDRESS: &str = "127.0.0.1:8080";
+
 /// Serve the files of a directory over HTTP/1.1 and HTTP/2
 ///
-/// Prints one ready line with the address, the driver and the kernel features in use. On SIGINT or SIGTERM, the server
+/// Without DIRECTORY, serves the current directory. Prints one ready line with the addresses and a URL, and a line with
+/// the sandbox and the kernel features in use. On SIGINT or SIGTERM, the server
 /// stops accepting connections and completes the requests in flight; a second signal closes the connections
 /// immediately. The exit code is 0, or 1 if access log lines were lost. If a service manager such as systemd passes
 /// sockets (LISTEN_FDS), they are used and --addr must be omitted.
@@ -52,12 +55,22 @@ pub struct Arguments {
     /// and exits with 0.
     #[arg(long)]
     pub check: bool,
-    /// Address to listen on [default: 127.0.0.1:8080]
+    /// Address to listen on; can be repeated [default: 127.0.0.1:8080]
     ///
-    /// IP:PORT, where port 0 lets the kernel choose the port; unix:/path for a socket file; or unix:@name for an
-    /// abstract Unix address. A stale socket file is replaced at startup, and the file is removed at exit.
-    #[arg(long)]
-    pub addr: Option<Address>,
+    /// IP:PORT, where port 0 lets the kernel choose the port; HOST:PORT for the addresses of a host name, such as
+    /// localhost; PORT for 127.0.0.1; :PORT for all addresses of this machine; unix:/path for a socket file; or
+    /// unix:@name for an abstract Unix address. A stale socket file is replaced at startup, and the file is removed at
+    /// exit.
+    #[arg(long, value_name = "ADDRESS")]
+    pub addr: Vec<Address>,
+    /// Permissions of the socket files of --addr, as an octal number, e.g. 660
+    ///
+    /// By default, the umask determines them. A client needs write permission to connect.
+    #[arg(long, value_name = "MODE")]
+    pub socket_mode: Option<SocketMode>,
+    /// Owner of the socket files of --addr; by default, this user or that of --user
+    #[arg(long, value_name = "USER[:GROUP]")]
+    pub socket_owner: Option<String>,
     /// Replace the running server that uses the same PATH, without losing requests, and let a later server replace this
     /// one
     ///
@@ -114,21 +127,32 @@ impl Arguments {
         self.workers.count(|| thread::available_parallelism().map_or(1, NonZero::get))
     }
 
-    /// Returns the path of --addr, if it is a socket file.
-    pub fn socket_path(&self) -> Option<&Path> {
-        match &self.addr {
-            Some(Address::Unix(address)) => address.as_pathname(),
-            _ => None,
+    /// Returns the addresses to listen on.
+    pub fn addresses(&self) -> io::Result<Vec<Address>> {
+        match &self.addr[..] {
+            [] => Ok(vec![DEFAULT_ADDRESS.parse().map_err(io::Error::other)?]),
+            addresses => Ok(addresses.to_vec()),
         }
     }
 
+    /// Returns the paths of --addr that are socket files.
+    pub fn socket_paths(&self) -> impl Iterator<Item = &Path> {
+        self.addr.iter().filter_map(|address| match address {
+            Address::Unix(address) => address.as_pathname(),
+            _ => None,
+        })
+    }
+
     /// Returns the paths that the server accesses while serving.
-    pub fn allowed_paths(&self, socket_file: Option<&Path>) -> io::Result<AllowedPaths> {
+    pub fn allowed_paths<'a>(
+        &'a self,
+        socket_files: impl Iterator<Item = &'a Path>,
+    ) -> io::Result<AllowedPaths> {
         Ok(AllowedPaths {
             served: self.directory.canonicalize()?,
             reloaded: self.tls.files(),
             appended: self.observer.access_log_file().map(PathBuf::from).into_iter().collect(),
-            sockets: socket_file.into_iter().chain(self.handover.as_deref()).map(PathBuf::from).collect(),
+            sockets: socket_files.chain(self.handover.as_deref()).map(PathBuf::from).collect(),
         })
     }
 }

@@ -40,8 +40,8 @@ pub struct Identity {
 impl IdentityFlags {
     /// Resolves the flags. Returns `None` if the process keeps its user and group.
     pub fn resolve(&self) -> io::Result<Option<Identity>> {
-        let user = self.user.as_deref().map(find_user).transpose()?;
-        let group = self.group.as_deref().map(find_group).transpose()?;
+        let user = self.user.as_deref().map(|user| find_user("--user", user)).transpose()?;
+        let group = self.group.as_deref().map(|group| find_group("--group", group)).transpose()?;
         let given = [("--user", &self.user), ("--group", &self.group)].into_iter();
         let given = given.filter_map(|(flag, value)| Some(format!("{flag} {}", value.as_ref()?)));
         let flags = given.collect::<Vec<_>>().join(" ");
@@ -63,14 +63,43 @@ impl IdentityFlags {
     }
 }
 
+/// The owner of a socket file.
+pub struct Owner {
+    text: String,
+    uid: Uid,
+    group: Option<Gid>,
+}
+
+impl Owner {
+    /// Resolves `USER` or `USER:GROUP`.
+    pub fn find(text: &str) -> io::Result<Self> {
+        let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
+        let flag = "--socket-owner";
+        let group = group.map(|group| find_group(flag, group)).transpose()?;
+        let (uid, _) = find_user(flag, user)?;
+        Ok(Self { text: text.to_owned(), uid, group })
+    }
+
+    /// Changes the owner of a socket file.
+    pub fn chown(&self, file: &Path) -> io::Result<()> {
+        let result = chownat(CWD, file, Some(self.uid), self.group, AtFlags::SYMLINK_NOFOLLOW);
+        let remedy = "start as root with CAP_CHOWN, or name this user and one of its groups";
+        let what = format_args!("--socket-owner {}: {}", self.text, file.display());
+        if result == Err(rustix::io::Errno::PERM) {
+            return result.context_and_remedy(what, remedy);
+        }
+        result.context(what)
+    }
+}
+
 /// Returns the user's UID and the user's entry in the user database, if there is one.
-fn find_user(value: &str) -> io::Result<(Uid, Option<User>)> {
+fn find_user(flag: &str, value: &str) -> io::Result<(Uid, Option<User>)> {
     if let Some(uid) = parse_id(value) {
-        let entry = database_entry("--user", value, User::from_uid(nix::unistd::Uid::from_raw(uid)))?;
+        let entry = database_entry(flag, value, User::from_uid(nix::unistd::Uid::from_raw(uid)))?;
         return Ok((Uid::from_raw(uid), entry));
     }
-    let entry = database_entry("--user", value, User::from_name(value))?;
-    let entry = entry.ok_or_else(|| unknown("user", value))?;
+    let entry = database_entry(flag, value, User::from_name(value))?;
+    let entry = entry.ok_or_else(|| unknown(flag, "user", value))?;
     Ok((Uid::from_raw(entry.uid.as_raw()), Some(entry)))
 }
 
@@ -89,16 +118,16 @@ fn group_list(entry: &User, group: Gid) -> io::Result<Vec<Gid>> {
     Ok(groups.into_iter().map(|group| Gid::from_raw(group.as_raw())).collect())
 }
 
-fn find_group(value: &str) -> io::Result<Gid> {
+fn find_group(flag: &str, value: &str) -> io::Result<Gid> {
     if let Some(gid) = parse_id(value) {
         return Ok(Gid::from_raw(gid));
     }
-    let entry = database_entry("--group", value, Group::from_name(value))?;
-    Ok(Gid::from_raw(entry.ok_or_else(|| unknown("group", value))?.gid.as_raw()))
+    let entry = database_entry(flag, value, Group::from_name(value))?;
+    Ok(Gid::from_raw(entry.ok_or_else(|| unknown(flag, "group", value))?.gid.as_raw()))
 }
 
-fn unknown(kind: &str, value: &str) -> io::Error {
-    invalid_input(format!("--{kind} {value}: unknown {kind} (create it or use another one)"))
+fn unknown(flag: &str, kind: &str, value: &str) -> io::Error {
+    invalid_input(format!("{flag} {value}: unknown {kind} (create it or use another one)"))
 }
 
 /// Parses a numeric ID. `u32::MAX` is rejected, because the kernel interprets it as "unchanged".

@@ -57,12 +57,12 @@ pub fn run(mut arguments: Arguments, configuration: &Configuration) -> io::Resul
     // Must be opened before the process enters the sandbox.
     let group_limits = GroupLimits::open(Path::new("/"));
     let reload_signals = ReloadSignals::install()?;
-    let socket_file = listening.file.as_ref().map(|file| file.path.as_path());
+    let socket_files: Vec<_> = listening.files.iter().map(|file| &*file.path).collect();
     if let Some(identity) = &identity {
-        switch_user(identity, &arguments, socket_file, &files)?;
+        switch_user(identity, &arguments, &socket_files, &files)?;
     }
     debug_assert!(is_single_threaded(), "Landlock applies to this thread and its future child threads");
-    let sandbox = Sandbox::enter(arguments.sandbox, &arguments.allowed_paths(socket_file)?)?;
+    let sandbox = Sandbox::enter(arguments.sandbox, &arguments.allowed_paths(socket_files.into_iter())?)?;
     let descriptors = Descriptors::of_process(workers, admin_listener.is_some());
     let options = server_options(&arguments, &descriptors);
     let mut metrics_options = MetricsOptions::default();
@@ -138,7 +138,7 @@ fn serve_to_end(
     }
     let result: io::Result<()> = running.join()?.into_iter().collect();
     // Not left to the destructor, because the handover thread also holds a reference and does not exit.
-    listening.file.iter().for_each(SocketFile::remove);
+    listening.files.iter().for_each(SocketFile::remove);
     // A worker's error takes precedence, because it is the cause of a failed startup.
     result.and(startup_result.map(drop))
 }
@@ -147,10 +147,11 @@ fn serve_to_end(
 fn switch_user(
     identity: &Identity,
     arguments: &Arguments,
-    socket_file: Option<&Path>,
+    socket_files: &[&Path],
     files: &FileOptions,
 ) -> io::Result<()> {
-    let socket_files = || socket_file.into_iter().chain(arguments.handover.as_deref());
+    let handover = arguments.handover.as_deref();
+    let all_files = || socket_files.iter().copied().chain(handover);
     // Checked while the process still runs as root, so that a failed startup can be undone without affecting a running
     // server.
     let permission_error = |reason| io::Error::new(io::ErrorKind::PermissionDenied, reason);
@@ -161,9 +162,11 @@ fn switch_user(
             "to allow reloads on SIGHUP, make it readable by this user or its groups, for example with chgrp and \
              chmod g+r",
         )?;
-        socket_files().try_for_each(check::check_can_create).map_err(permission_error)
+        all_files().try_for_each(check::check_can_create).map_err(permission_error)
     })?;
-    socket_files().try_for_each(|file| identity.chown_socket_file(file))?;
+    let has_owner = arguments.socket_owner.is_some();
+    let own_files = all_files().filter(|file| !has_owner || Some(*file) == handover);
+    own_files.into_iter().try_for_each(|file| identity.chown_socket_file(file))?;
     identity.assume_process_wide()
 }
 

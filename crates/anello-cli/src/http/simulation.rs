@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
+use std::iter;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -84,7 +85,7 @@ fn service(directory: &Path, drain_timeout: Duration) -> io::Result<Service> {
         health: Health::default(),
         manager: ServiceManager::find(),
         is_stopping: AtomicBool::new(false),
-        sandbox: Sandbox::enter(flags.sandbox, &flags.allowed_paths(None)?)?,
+        sandbox: Sandbox::enter(flags.sandbox, &flags.allowed_paths(iter::empty())?)?,
         flags,
     })
 }

@@ -14,14 +14,13 @@ use super::flags::Arguments;
 use super::handover::{
     HandoverListener, ReceivedSockets, ServerSockets, Successor, lock_startup, request_handover,
 };
+use super::identity::Owner;
 use super::worker::Service;
 use crate::common::activation::PassedSockets;
 use crate::common::address::Address;
 use crate::common::admin;
 use crate::common::error::{Context, invalid_input};
 use crate::common::listening::{Listening, ListeningSocket, SocketFile, conflicting_flag_error};
-
-pub const DEFAULT_ADDRESS: &str = "127.0.0.1:8080";
 
 /// Time limit for each of two steps: until the workers are ready, and until they accept connections.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -46,27 +45,28 @@ impl Sockets {
         if !passed.sockets.is_empty() {
             return Self::from_passed(flags, workers, passed);
         }
-        let address = match &flags.addr {
-            Some(address) => address.clone(),
-            None => DEFAULT_ADDRESS.parse().map_err(io::Error::other)?,
-        };
-        let Some(path) = &flags.handover else { return Self::bind(flags, workers, &address) };
+        let Some(path) = &flags.handover else { return Self::bind(flags, workers) };
         let _lock = lock_startup(path)?;
         match request_handover(path).context(format_args!("--handover {}", path.display()))? {
-            Some(received) => Self::from_predecessor(flags, workers, &address, path, received),
-            None => Self::bind(flags, workers, &address),
+            Some(received) => Self::from_predecessor(flags, workers, path, received),
+            None => Self::bind(flags, workers),
         }
     }
 
-    fn bind(flags: &Arguments, workers: usize, address: &Address) -> io::Result<Self> {
-        let listening = Arc::new(Listening::bind(address, workers)?);
+    fn bind(flags: &Arguments, workers: usize) -> io::Result<Self> {
+        let listening = Arc::new(Listening::bind(&flags.addresses()?, workers, flags.socket_mode)?);
+        if let Some(owner) = &flags.socket_owner {
+            let owner = Owner::find(owner)?;
+            listening.files.iter().try_for_each(|file| owner.chown(&file.path))?;
+        }
         let metrics = flags.observer.admin.listener(None)?;
         let handover_listener = flags.handover.as_deref().map(HandoverListener::bind).transpose()?;
         Ok(Self { listening, metrics, startup: Startup { handover_listener, successor: None } })
     }
 
     fn from_passed(flags: &Arguments, workers: usize, passed: PassedSockets) -> io::Result<Self> {
-        for (flag, is_given) in [("--handover", flags.handover.is_some()), ("--addr", flags.addr.is_some())] {
+        for (flag, is_given) in [("--handover", flags.handover.is_some()), ("--addr", !flags.addr.is_empty())]
+        {
             if is_given {
                 return Err(conflicting_flag_error(flag));
             }
@@ -79,27 +79,18 @@ impl Sockets {
     fn from_predecessor(
         flags: &Arguments,
         workers: usize,
-        address: &Address,
         path: &Path,
         received: ReceivedSockets,
     ) -> io::Result<Self> {
+        check_addresses(&flags.addresses()?, &received.listening)
+            .context(format_args!("--handover {}", path.display()))?;
+        let mut files = Vec::new();
         for socket in &received.listening {
-            let actual = socket.address()?;
-            if !matches_request(address, &actual) {
-                return Err(invalid_input(format!(
-                    "--handover {}: the running server listens on {actual}, not on {address} (pass --addr {actual} or \
-                     stop the running server)",
-                    path.display()
-                )));
+            if let ListeningSocket::Unix(listener) = socket {
+                files.extend(listener.local_addr()?.as_pathname().map(inherited_socket_file).transpose()?);
             }
         }
-        let file = match &received.listening[..] {
-            [ListeningSocket::Unix(listener), ..] => {
-                listener.local_addr()?.as_pathname().map(inherited_socket_file).transpose()?
-            }
-            _ => None,
-        };
-        let listening = Listening::new(received.listening, workers, PendingConnections::Serve, file)?;
+        let listening = Listening::new(received.listening, workers, PendingConnections::Serve, files)?;
         let metrics = match (received.metrics, flags.observer.admin.metrics_addr) {
             (_, None) => None,
             (Some(listener), Some(address)) if is_same_address(address, listener.local_addr()?) => {
@@ -122,6 +113,34 @@ fn inherited_socket_file(path: &Path) -> io::Result<SocketFile> {
     };
     let flag = format_args!("--addr unix:{}", path.display());
     SocketFile::new_unowned(path).context_and_remedy(flag, remedy)
+}
+
+/// Checks that the running server listens on the requested addresses, and on no others.
+fn check_addresses(requested: &[Address], sockets: &[ListeningSocket]) -> io::Result<()> {
+    let mut actual = sockets.iter().map(ListeningSocket::address).collect::<io::Result<Vec<_>>>()?;
+    actual.dedup_by_key(|address| address.to_string());
+    let list = |addresses: &[Address], separator: &str| {
+        addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(separator)
+    };
+    let mut resolved = Vec::new();
+    for address in requested {
+        let addresses = address.resolve()?;
+        // Some addresses of a host name may be unavailable on this machine.
+        let is_bound =
+            addresses.iter().any(|address| actual.iter().any(|other| matches_request(address, other)));
+        resolved.extend(addresses.into_iter().map(|address| (address, is_bound)));
+    }
+    let is_requested =
+        |actual: &Address| resolved.iter().any(|(address, _)| matches_request(address, actual));
+    if resolved.iter().all(|(_, is_bound)| *is_bound) && actual.iter().all(is_requested) {
+        return Ok(());
+    }
+    Err(invalid_input(format!(
+        "the running server listens on {}, not on {} (pass --addr {} or stop the running server)",
+        list(&actual, ", "),
+        list(requested, ", "),
+        list(&actual, " --addr ")
+    )))
 }
 
 fn matches_request(requested: &Address, actual: &Address) -> bool {
@@ -167,7 +186,7 @@ impl Startup {
         }
         if let Some(successor) = &mut successor {
             successor.report_accepting()?;
-            listening.file.iter().chain(exit_guard.handover_file.as_deref()).for_each(SocketFile::claim);
+            listening.files.iter().chain(exit_guard.handover_file.as_deref()).for_each(SocketFile::claim);
         }
         if let Some(handover_listener) = handover_listener {
             handover_listener.spawn(server)?;

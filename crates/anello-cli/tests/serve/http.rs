@@ -15,6 +15,7 @@ use rustix::process::Signal;
 
 use crate::common::anello;
 use crate::served;
+use crate::served::tls::create_identity;
 use crate::served::{BODY, NotifySocket, Served, assert_ok_response, connect, document_root, get, request};
 
 fn start(document_root: &Path, arguments: &[&str]) -> Served {
@@ -36,6 +37,110 @@ fn both_drivers_serve_files_until_signal() {
         // An open connection without a request does not delay the shutdown.
         let _idle = TcpStream::connect(&address).expect("connect");
         server.stop();
+    });
+}
+
+#[test]
+fn ready_line_is_short_and_contains_url() {
+    let document_root = document_root();
+    let path = |name: &str| document_root.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (certificate, key, socket) =
+        (path(".cert.pem"), path(".key.pem"), format!("unix:{}", path(".socket")));
+    create_identity(Path::new(&certificate), Path::new(&key));
+    let tls = ["--tls-cert", &certificate, "--tls-key", &key, "--metrics-addr", "127.0.0.1:0"];
+    on_each_driver_flag(|driver| {
+        for (addresses, flags, start) in [
+            (&["127.0.0.1:0"][..], &tls[..], Some("https://127.0.0.1:")),
+            (&["0"], &[], Some("http://127.0.0.1:")),
+            (&[":0"], &[], Some("http://localhost:")),
+            (&["localhost:0", &socket], &[], Some("http://")),
+            (&[&socket], &[], None),
+        ] {
+            let addresses = addresses.iter().flat_map(|address| {
+                // Each driver has its own socket file.
+                let suffix = if address.starts_with("unix:") { driver } else { "" };
+                ["--addr".to_owned(), format!("{address}{suffix}")]
+            });
+            let mut command = anello(&["http"]);
+            command.arg(document_root.path()).args(addresses).args(flags).args(["--driver", driver]);
+            let server = Served::spawn(command);
+            let line = server.ready.lines().next().expect("ready line");
+            assert!(line.len() <= 160, "{line}");
+            let url = line.split_whitespace().find_map(|word| word.strip_prefix("url="));
+            match start {
+                Some(start) => {
+                    assert!(url.is_some_and(|url| url.starts_with(start) && url.ends_with('/')), "{line}")
+                }
+                None => assert_eq!(url, None, "{line}"),
+            }
+            server.stop();
+        }
+    });
+}
+
+#[test]
+fn server_listens_on_all_given_addresses() {
+    let document_root = document_root();
+    on_each_driver_flag(|driver| {
+        let sockets = tempfile::tempdir().expect("temporary directory");
+        let [first, second] = ["first", "second"].map(|name| sockets.path().join(name));
+        let unix = |path: &Path| format!("unix:{}", path.display());
+        let mut command = anello(&["http"]);
+        command.arg(document_root.path()).args([
+            "--driver",
+            driver,
+            "--workers",
+            "2",
+            "--socket-mode",
+            "640",
+        ]);
+        for address in ["127.0.0.1:0", "127.0.0.2:0", &unix(&first), &unix(&second)] {
+            command.args(["--addr", address]);
+        }
+        let server = Served::spawn(command);
+        let addresses: Vec<_> = server.address().split(',').collect();
+        assert_eq!(addresses.len(), 4, "{addresses:?}");
+        for address in &addresses[..2] {
+            // Each worker accepts from all sockets.
+            for _ in 0..8 {
+                assert!(get(address, "/hello.txt").ends_with(BODY), "{address}");
+            }
+        }
+        for path in [&first, &second] {
+            let mode = fs::symlink_metadata(path).expect("socket file").permissions().mode();
+            assert_eq!(mode & 0o777, 0o640);
+            let mut client = UnixStream::connect(path).expect("connect");
+            client.write_all(request(false).as_bytes()).expect("send request");
+            assert_ok_response(client);
+        }
+        server.stop();
+        assert!(!first.exists() && !second.exists());
+    });
+}
+
+#[test]
+fn current_directory_and_single_file_are_served() {
+    let document_root = document_root();
+    fs::write(document_root.path().join("other.txt"), "other").expect("write file");
+    fs::create_dir(document_root.path().join("docs")).expect("create directory");
+    on_each_driver_flag(|driver| {
+        for (arguments, others_are_served) in [(&[][..], true), (&["hello.txt"][..], false)] {
+            let mut command = anello(&["http"]);
+            command.current_dir(document_root.path()).args(arguments);
+            command.args(["--addr", "127.0.0.1:0", "--listing", "--driver", driver]);
+            let server = Served::spawn(command);
+            let address = server.address();
+            let is_found = |path: &str| get(address, path).starts_with("HTTP/1.1 200 ");
+            // Twice, because the second response comes from the cache.
+            for _ in 0..2 {
+                assert!(get(address, "/hello.txt").ends_with(BODY));
+                assert_eq!(get(address, "/").ends_with(BODY), !others_are_served);
+                for path in ["/other.txt", "/docs/"] {
+                    assert_eq!(is_found(path), others_are_served, "{path}");
+                }
+            }
+            server.stop();
+        }
     });
 }
 

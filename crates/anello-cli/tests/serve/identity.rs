@@ -274,6 +274,46 @@ fn server_with_user_requires_reloadable_certificates() {
 }
 
 #[test]
+fn socket_file_has_given_owner_and_mode() {
+    if !is_root() {
+        return;
+    }
+    on_each_driver_flag(|driver| {
+        for (user, owner, expected) in [
+            (&["--user", "nobody"][..], "54321:54322", UNKNOWN_USER),
+            (&["--user", "nobody"], "54321", (UNKNOWN_USER.0, 0)),
+            (&[], "54321:54322", UNKNOWN_USER),
+        ] {
+            let test_directory = test_directory((NOBODY, NOBODY));
+            let socket = test_directory.path().join("state/http");
+            let address = format!("unix:{}", socket.display());
+            let flags =
+                ["--addr", &address, "--driver", driver, "--socket-owner", owner, "--socket-mode", "620"];
+            let server = start(&test_directory, &[&flags[..], user].concat());
+            let metadata = fs::metadata(&socket).expect("socket file");
+            assert_eq!((metadata.uid(), metadata.gid()), expected, "{owner}");
+            assert_eq!(metadata.mode() & 0o777, 0o620);
+            server.stop();
+        }
+        let unknown = startup_error(command(
+            &test_directory((0, 0)),
+            &[
+                "--addr",
+                &format!("unix:@owner-{driver}"),
+                "--socket-owner",
+                "no-such-user",
+                "--driver",
+                driver,
+            ],
+        ));
+        assert!(
+            unknown.contains("--socket-owner no-such-user: ") && unknown.contains("unknown user"),
+            "{unknown}"
+        );
+    });
+}
+
+#[test]
 fn user_and_group_errors_name_cause_and_remedy() {
     if !is_root() {
         return;

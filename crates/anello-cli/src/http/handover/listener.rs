@@ -173,10 +173,9 @@ impl HandoverListener {
         expect_message(channel, HandoverMessage::Accepting)
     }
 
-    /// Returns the socket files to transfer: the file of the handover socket and, if there is one, the file of the
-    /// listening socket.
+    /// Returns the socket files to transfer: the file of the handover socket and those of the listening sockets.
     fn files<'a>(&'a self, server: &'a ServerSockets) -> impl Iterator<Item = &'a SocketFile> {
-        server.listening.file.iter().chain([&*self.file])
+        server.listening.files.iter().chain([&*self.file])
     }
 }
 
