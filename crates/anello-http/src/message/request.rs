@@ -107,7 +107,9 @@ impl Request {
     }
 
     /// Returns the address of the client (`getpeername(2)`), or `None` if the connection uses a Unix socket or the
-    /// client had already disconnected when a handler of this connection first called this method.
+    /// client had already disconnected when a handler of this connection first called this method. With the PROXY
+    /// protocol ([`ServerOptions::proxy_header`](crate::ServerOptions::proxy_header)), returns the address that the proxy
+    /// has reported.
     ///
     /// ```
     /// # anello::example! {
