@@ -89,9 +89,11 @@ impl ThreadUsage {
         self.pacing_ns += other.pacing_ns;
     }
 
-    /// Returns the percentage of time during which the thread had no spare capacity.
+    /// Returns the percentage of time during which the thread had no spare capacity, at most 100.
     pub fn busy_percent(&self) -> f64 {
-        let busy_ns = (self.cpu_ns + self.delayed_ns).saturating_sub(self.pacing_ns);
+        // The sum can exceed the elapsed time: a thread that waits for its core between the reads of the clocks of a
+        // sample shifts the wait into the next interval.
+        let busy_ns = (self.cpu_ns + self.delayed_ns).min(self.elapsed_ns).saturating_sub(self.pacing_ns);
         busy_ns as f64 * 100.0 / self.elapsed_ns.max(1) as f64
     }
 }
@@ -296,6 +298,9 @@ mod tests {
             // The pacing time can exceed the CPU time because the clocks are not read at the same time.
             (1000, 100, 0, 101, 0.0),
             (1000, 999, 1, 0, 100.0),
+            // The thread waited for its core between the reads of the clocks.
+            (1000, 600, 2000, 0, 100.0),
+            (1000, 600, 2000, 250, 75.0),
             (0, 0, 0, 0, 0.0),
         ] {
             let usage = ThreadUsage { elapsed_ns, cpu_ns, delayed_ns, pacing_ns };
