@@ -18,8 +18,8 @@ use std::ops::Range;
 /// Maximum length of a head, a chunk-size line or a trailer section, in bytes.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
-/// Maximum number of header fields in a head.
-const MAX_HEADERS: usize = 128;
+/// Number of header fields in a head up to which parsing does not allocate memory.
+const FIELDS_ON_STACK: usize = 128;
 
 const INVALID_CHUNK_SIZE: &str = "invalid chunk size";
 
@@ -81,9 +81,16 @@ pub(crate) struct HeadCache {
     /// Range of the value of the `Date` field, which is not compared.
     date: Range<usize>,
     head: Option<Head>,
+    /// Set if the requests have the method HEAD: their responses have no body, whatever their heads announce.
+    has_no_bodies: bool,
 }
 
 impl HeadCache {
+    /// Creates the cache for the responses to requests with this method.
+    pub fn new(method: &str) -> Self {
+        Self { has_no_bodies: method == "HEAD", ..Self::default() }
+    }
+
     /// Returns the cached head and its length if `input` starts with it.
     #[inline]
     pub fn find(&self, input: &[u8]) -> Option<(Head, usize)> {
@@ -243,10 +250,18 @@ fn take<'a>(input: &mut &'a [u8], max_bytes: u64) -> Option<&'a [u8]> {
 
 /// Parses a head and caches it unless it is interim. Returns the head and its length, or `None` if it is incomplete.
 fn parse(input: &[u8], cache: &mut HeadCache) -> Result<Option<(Head, usize)>, String> {
-    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
-    let mut response = httparse::Response::new(&mut headers);
-    let parsed = response.parse(input).map_err(|error| error.to_string())?;
-    let httparse::Status::Complete(bytes) = parsed else { return Ok(None) };
+    let (mut fields, mut many_fields) = ([httparse::EMPTY_HEADER; FIELDS_ON_STACK], Vec::new());
+    let mut response = httparse::Response::new(&mut fields);
+    let mut parsed = response.parse(input);
+    if parsed == Err(httparse::Error::TooManyHeaders) {
+        let lines = input.iter().filter(|&&byte| byte == b'\n').count();
+        many_fields.resize(lines, httparse::EMPTY_HEADER);
+        response = httparse::Response::new(&mut many_fields);
+        parsed = response.parse(input);
+    }
+    let httparse::Status::Complete(bytes) = parsed.map_err(|error| error.to_string())? else {
+        return Ok(None);
+    };
     let status = response.code.unwrap_or(0);
     let mut closes_connection = response.version == Some(0);
     let (mut length, mut is_chunked, mut has_encoding, mut date) = (None, false, false, 0..0);
@@ -276,6 +291,7 @@ fn parse(input: &[u8], cache: &mut HeadCache) -> Result<Option<(Head, usize)>, S
     }
     let next = match (status, length) {
         (100..=199 | 204 | 304, _) => State::Length(0),
+        _ if cache.has_no_bodies => State::Length(0),
         _ if is_chunked => State::ChunkSize,
         (_, Some(bytes)) if !has_encoding => State::Length(bytes),
         _ => State::UntilClose,
@@ -283,7 +299,7 @@ fn parse(input: &[u8], cache: &mut HeadCache) -> Result<Option<(Head, usize)>, S
     closes_connection |= next == State::UntilClose;
     let head = Head { status, closes_connection, next };
     if !head.is_interim() {
-        *cache = HeadCache { bytes: input[..bytes].to_vec(), date, head: Some(head) };
+        (cache.bytes, cache.date, cache.head) = (input[..bytes].to_vec(), date, Some(head));
     }
     Ok(Some((head, bytes)))
 }
@@ -346,6 +362,35 @@ mod tests {
         for chunk_len in 1..=bytes.len() {
             let decoded = responses(bytes.as_bytes(), chunk_len);
             assert_eq!(decoded, Ok((expected.clone(), true)), "chunks of {chunk_len}");
+        }
+    }
+
+    #[test]
+    fn head_with_many_fields_is_decoded() {
+        for count in [FIELDS_ON_STACK, FIELDS_ON_STACK + 1, 5000] {
+            let fields: String = (0..count - 1).map(|number| format!("X{number}:\r\n")).collect();
+            let bytes = format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 2\r\n\r\nok");
+            for chunk_len in [1000, bytes.len()] {
+                let decoded = responses(bytes.as_bytes(), chunk_len);
+                assert_eq!(decoded, Ok((vec![(200, "ok".to_owned())], true)), "{count} fields");
+            }
+        }
+    }
+
+    #[test]
+    fn response_to_head_request_has_no_body() {
+        for framing in ["Content-Length: 5", "Transfer-Encoding: chunked", "Server: x"] {
+            let (mut decoder, mut cache) = (Decoder::default(), HeadCache::new("HEAD"));
+            let text = format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n");
+            for _ in 0..2 {
+                let mut input = text.as_bytes();
+                let Ok(Some(Part::Head(head))) = decoder.next(&mut input, &mut cache) else {
+                    panic!("no head")
+                };
+                assert_eq!((head.body_bytes(), head.closes_connection), (Some(0), false), "{framing}");
+                assert_eq!(decoder.next(&mut input, &mut cache), Ok(Some(Part::End)));
+                assert!(decoder.is_between_responses() && input.is_empty());
+            }
         }
     }
 

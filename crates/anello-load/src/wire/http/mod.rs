@@ -59,7 +59,7 @@ impl HttpShared {
         let page = |path: &String| Page {
             path: path.clone(),
             request: request(load, path).into(),
-            head: RefCell::default(),
+            head: RefCell::new(HeadCache::new(&load.method)),
         };
         Self {
             pages: load.paths.iter().map(page).collect(),
