@@ -282,6 +282,7 @@ impl<'a> MeasurementRunner<'a> {
     fn abandon_schedule(&mut self) {
         if let Some(pacer) = self.pacer.take() {
             let remaining = pacer.remaining_requests(self.shared.count_from_ns.get());
+            let remaining = remaining.min(self.shared.remaining_requests.get());
             let counters = &self.shared.counters;
             counters.add_offered(remaining);
             counters.add_unsent(remaining);
@@ -297,6 +298,10 @@ impl<'a> MeasurementRunner<'a> {
 
     /// Aborts connections that have timed out, and asks the observer whether to stop the load.
     fn tick(&mut self, now_ns: u64) {
+        if self.shared.remaining_requests.get() == 0 {
+            // Connections that are not open notice that no request is left for them.
+            self.wake_all();
+        }
         let stall_timeout_ns = nanoseconds(self.shared.load.stall_timeout);
         self.slots.iter().for_each(|slot| slot.check_timeout(now_ns, stall_timeout_ns));
         if self.abort_at_ns.is_none() && self.observer.tick(self.shared.counters.snapshot()).is_break() {
@@ -399,6 +404,11 @@ impl Pacer {
             let slot = &slots[slot_index];
             // During a ramp, a connection gets no requests before it is opened.
             if due_ns >= slot.open_at_ns.get() && !is_paused {
+                if shared.remaining_requests.get() == 0 {
+                    (self.next, self.end_ns) = (None, due_ns);
+                    return;
+                }
+                shared.take_request(due_ns);
                 let counts = u64::from(due_ns >= shared.count_from_ns.get());
                 shared.counters.add_offered(counts);
                 let mut due_queue = slot.due_queue.borrow_mut();

@@ -52,6 +52,15 @@ impl Share {
         (self.connections + self.threads - 1 - self.thread) / self.threads
     }
 
+    /// Returns the number of this thread's requests among the first `requests` of the whole load, which go to the
+    /// connections in turn.
+    pub(crate) fn part_of(&self, requests: u128) -> u128 {
+        let [connections, threads, thread] =
+            [self.connections, self.threads, self.thread].map(|number| number as u128);
+        let (rounds, rest) = (requests / connections, requests % connections);
+        rounds * self.count() as u128 + (rest + threads - 1 - thread) / threads
+    }
+
     /// Converts a connection's index within the thread to its index among all connections.
     pub fn global_index(&self, local_index: usize) -> usize {
         local_index * self.threads + self.thread
@@ -102,11 +111,7 @@ impl Schedule {
     fn constant_arrivals_before(&self, ns: u64) -> u128 {
         // Request k is due at k / rate, in whole nanoseconds. This is before `ns` if k is less than the value computed
         // here.
-        let all = (u128::from(ns) * u128::from(self.per_second)).div_ceil(SECOND_NS);
-        let [connections, threads, thread] =
-            [self.share.connections, self.share.threads, self.share.thread].map(|number| number as u128);
-        let (rounds, rest) = (all / connections, all % connections);
-        rounds * self.share.count() as u128 + (rest + threads - 1 - thread) / threads
+        self.share.part_of((u128::from(ns) * u128::from(self.per_second)).div_ceil(SECOND_NS))
     }
 
     /// Returns the mean time between consecutive requests of this thread.

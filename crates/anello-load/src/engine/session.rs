@@ -205,6 +205,8 @@ impl Session {
 
     async fn measure(&mut self, request: &MeasurementRequest, observer: &mut dyn Observer) -> FinalInterval {
         let shared = Rc::clone(&self.shared);
+        let limit = shared.load.requests.map(|requests| self.share.part_of(requests.into()));
+        shared.remaining_requests.set(limit.and_then(|limit| limit.try_into().ok()).unwrap_or(u64::MAX));
         let schedule = shared.load.mode.open_loop().zip(request.rate);
         let schedule = schedule.map(|((_, arrivals, seed), (per_second, number))| {
             Schedule::new(self.share, per_second, arrivals, seed.wrapping_add(number << 32))

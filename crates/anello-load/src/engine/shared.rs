@@ -57,6 +57,8 @@ pub(crate) struct Shared {
     pub reconnect: bool,
     /// End of the warm-up. Requests that were due earlier do not count.
     pub count_from_ns: Cell<u64>,
+    /// Requests that count and that this thread may still start in this measurement; `u64::MAX` without a limit.
+    pub remaining_requests: Cell<u64>,
     /// No request is started after this time.
     pub deadline_ns: Cell<u64>,
     /// Set when the load is stopped. From then on, a connection can finish without having sent a request.
@@ -92,6 +94,7 @@ impl Shared {
             server_may_close: http.is_some(),
             reconnect: load.reconnect || http.is_some_and(|http| !http.keep_alive),
             count_from_ns: Cell::new(0),
+            remaining_requests: Cell::new(u64::MAX),
             deadline_ns: Cell::new(0),
             stopping: Cell::new(false),
             schedule_finished: Cell::new(true),
@@ -118,6 +121,13 @@ impl Shared {
     #[inline]
     pub fn counts(&self, due_ns: u64) -> bool {
         due_ns >= self.count_from_ns.get()
+    }
+
+    /// Takes a request that starts at this time off the number of requests that may still be started.
+    #[inline]
+    pub fn take_request(&self, start_ns: u64) {
+        let taken = u64::from(self.counts(start_ns));
+        self.remaining_requests.set(self.remaining_requests.get().saturating_sub(taken));
     }
 
     /// Returns the number of due times for which [`counts`](Self::counts) returns `true`.

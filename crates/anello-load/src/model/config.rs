@@ -82,6 +82,11 @@ pub struct LoadConfig {
     /// Duration of the measurement, and of each step of a sweep; 10 seconds by default. Replies to requests in flight
     /// may arrive later.
     pub duration: Duration,
+    /// Total number of requests over all threads and shards, after which the load ends, even before
+    /// [`duration`](Self::duration); `None` by default, which means no limit. Requests during the warm-up do not count.
+    /// Requests that fail do, except those that are sent again. Each thread sends the part of its connections. Not
+    /// available for a sweep.
+    pub requests: Option<u64>,
     /// Duration of the warm-up before the measurement; 0 by default. Requests during the warm-up do not count.
     pub warm_up: Duration,
     /// Time over which the opening of the connections is spread evenly, from the start of the warm-up. Each connection
@@ -94,7 +99,7 @@ pub struct LoadConfig {
     /// default. Messages differ by connection and by request, so a reply to a different request is detected. With HTTP,
     /// later responses for a path are compared with its first complete response that has an expected status.
     pub verify: bool,
-    /// Whether a connection is opened again after an error; off by default. If an HTTP server closes a connection
+    /// Whether a connection is opened again after an error; off by default. If an HTTP server closes or resets a connection
     /// between requests, that is not an error, and the connection is always opened again. A request that was sent less
     /// than one second before such a close is sent again if the connection has already received a reply. Its latency is
     /// measured from the first time it was sent.
@@ -137,7 +142,7 @@ pub enum Protocol {
 /// Configuration of HTTP/1.1 requests.
 #[derive(Clone, Debug)]
 pub struct HttpLoad {
-    /// Method of the requests; `GET` by default. `HEAD` and `CONNECT` are not supported.
+    /// Method of the requests; `GET` by default. `CONNECT` is not supported.
     pub method: String,
     /// Body of each request, sent with a `Content-Length` field; empty by default.
     pub body: Bytes,
@@ -282,6 +287,7 @@ impl LoadConfig {
             threads: 1,
             cores: Vec::new(),
             duration: Duration::from_secs(10),
+            requests: None,
             warm_up: Duration::ZERO,
             ramp: Duration::ZERO,
             drain_timeout: Duration::from_secs(1),
@@ -376,6 +382,11 @@ impl LoadConfig {
                 .to_owned()
         } else if self.connect_timeout.max(self.stall_timeout) > MAX_TIMEOUT {
             "connect and stall timeouts must be at most 24 hours".to_owned()
+        } else if self.requests == Some(0) {
+            "the number of requests must be at least 1".to_owned()
+        } else if self.requests.is_some() && matches!(self.mode, Mode::Sweep(_)) {
+            "the number of requests of a sweep cannot be limited (use a single rate, or set the duration of a step)"
+                .to_owned()
         } else if self.interval < Duration::from_millis(10) {
             "interval must be at least 10 ms".to_owned()
         } else if self.ramp > self.warm_up.saturating_add(self.duration) {
@@ -437,8 +448,10 @@ impl HttpLoad {
             format!("header field {name} is not allowed: it is determined by the body")
         } else if !is_token(&self.method) {
             format!("invalid method {:?}", self.method)
-        } else if ["HEAD", "CONNECT"].contains(&self.method.as_str()) {
-            format!("method {} is not supported (its responses have no body)", self.method)
+        } else if self.method == "CONNECT" {
+            "method CONNECT is not supported (it opens a tunnel in place of a response)".to_owned()
+        } else if self.method == "HEAD" && self.expected_body.is_some() {
+            "responses to HEAD have no body (remove the expected body, or use another method)".to_owned()
         } else if self.body.len() > MAX_MESSAGE_BYTES {
             format!("invalid body length {} (expected at most {MAX_MESSAGE_BYTES} bytes)", self.body.len())
         } else if self.host.is_empty() || !is_printable(&self.host) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anello::time::Instant;
 use anello::{DriverOptions, RuntimeBuilder};
-use anello_load::{ErrorKind, LoadConfig, Mode, run};
+use anello_load::{Arrivals, ErrorKind, LoadConfig, Mode, run};
 use anello_test::tcp_server;
 
 use crate::common::drivers;
@@ -97,5 +97,38 @@ fn only_busy_load_generator_is_bottleneck() {
         let mut options = DriverOptions::default();
         options.spin = Duration::from_secs(1);
         assert_within_20_attempts(&driver.options(options), Duration::ZERO, true);
+    }
+}
+
+#[test]
+fn request_limit_ends_load_after_exact_number() {
+    let echo = tcp_server(|mut stream| {
+        let mut message = [0; MESSAGE_BYTES];
+        loop {
+            stream.read_exact(&mut message)?;
+            stream.write_all(&message)?;
+        }
+    });
+    let open = Mode::Open { per_second: 5000, arrivals: Arrivals::Poisson, seed: 1 };
+    for (mode, connections, requests) in [
+        (Mode::Closed { think_time: Duration::ZERO }, 8, 1000),
+        (Mode::Closed { think_time: Duration::ZERO }, 8, 3),
+        (Mode::Closed { think_time: Duration::from_millis(1) }, 5, 23),
+        (open, 8, 101),
+    ] {
+        let load = LoadConfig {
+            connections,
+            mode,
+            threads: 3,
+            requests: Some(requests),
+            duration: Duration::from_secs(600),
+            ..LoadConfig::echo(echo, MESSAGE_BYTES)
+        };
+        for driver in drivers() {
+            let report = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap().report;
+            assert_eq!((report.requests, report.errors.total()), (requests, 0), "{report:?}");
+            assert_eq!(report.answered_in_time, requests, "the rate is that of all requests: {report:?}");
+            assert!(report.offered.is_none_or(|offered| offered == requests) && !report.ended_early());
+        }
     }
 }

@@ -85,6 +85,7 @@ fn validate_reports_each_problem() {
     assert!(validation_error(&|load| load.stall_timeout = Duration::ZERO).contains("timeouts"));
     assert!(validation_error(&|load| load.stall_timeout = Duration::MAX).contains("24 hours"));
     assert!(validation_error(&|load| load.connect_timeout = Duration::MAX).contains("24 hours"));
+    assert!(validation_error(&|load| load.requests = Some(0)).contains("at least 1"));
     let open = |per_second| Mode::Open { per_second, arrivals: Arrivals::Constant, seed: 0 };
     assert!(validation_error(&|load| load.mode = open(0)).contains("per second"));
     let validation_error = |change: &dyn Fn(&mut HttpLoad)| {
@@ -107,5 +108,9 @@ fn validate_reports_each_problem() {
     );
     assert!(validation_error(&|http| http.host.clear()).contains("host"));
     assert!(validation_error(&|http| http.method = "GE T".to_owned()).contains("invalid method"));
-    assert!(validation_error(&|http| http.method = "HEAD".to_owned()).contains("not supported"));
+    assert!(validation_error(&|http| http.method = "CONNECT".to_owned()).contains("not supported"));
+    let head_with_body = |http: &mut HttpLoad| {
+        (http.method, http.expected_body) = ("HEAD".to_owned(), Some("x".into()));
+    };
+    assert!(validation_error(&head_with_body).contains("have no body"));
 }

@@ -500,15 +500,64 @@ fn fault_44_invalid_response_closes_connection() {
 }
 
 #[test]
-fn fault_44_reset_fails_every_request_in_flight() {
+fn fault_44_reset_within_response_fails_request() {
     let address = http_server(|stream, _, number| {
-        if number == 3 {
-            reset(stream);
+        if number < 3 {
+            return respond(stream, &with_length("x"));
         }
-        number < 3 && respond(stream, &with_length("x"))
+        respond(stream, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe");
+        reset(stream);
+        false
     });
     let load = LoadConfig { duration: Duration::from_secs(600), ..load(address, |_| {}) };
     for report in reports(&load) {
         assert_eq!((report.requests, report.errors.count(ErrorKind::Reset)), (15, 5), "{report:?}");
+        assert!(report.ended_early(), "{report:?}");
+    }
+}
+
+#[test]
+fn close_or_reset_after_each_response_reopens_connection() {
+    for (resets, mode, pipeline_depth) in [
+        (false, Mode::Closed { think_time: Duration::ZERO }, 1),
+        (true, Mode::Closed { think_time: Duration::ZERO }, 1),
+        (true, Mode::Closed { think_time: Duration::ZERO }, 4),
+        (true, Mode::Open { per_second: 500, arrivals: Arrivals::Constant, seed: 1 }, 1),
+    ] {
+        let address = http_server(move |stream, _, _| {
+            respond(stream, &with_length("hello"));
+            if resets {
+                reset(stream);
+            }
+            false
+        });
+        let load = load(address, |http| http.pipeline_depth = pipeline_depth);
+        let load = LoadConfig { mode, requests: Some(100), duration: Duration::from_secs(600), ..load };
+        for report in reports(&load) {
+            assert_eq!((report.requests, report.errors.total()), (100, 0), "{resets}: {report:?}");
+            assert!(report.connections_reopened >= 95 && !report.ended_early(), "{resets}: {report:?}");
+        }
+    }
+}
+
+#[test]
+fn head_requests_have_no_bodies_in_responses() {
+    let respond_to = |stream: &mut TcpStream| {
+        let mut lines = BufReader::new(stream.try_clone()?).lines();
+        while let Some(line) = lines.next().transpose()? {
+            if line.is_empty() {
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")?;
+            } else {
+                assert!(line.starts_with("Host: ") || line == "HEAD / HTTP/1.1", "{line}");
+            }
+        }
+        Ok(())
+    };
+    let address = tcp_server(move |mut stream| respond_to(&mut stream));
+    let mut load = load(address, |http| http.method = "HEAD".to_owned());
+    load.requests = Some(50);
+    load.duration = Duration::from_secs(600);
+    for report in reports(&load) {
+        assert_eq!((report.requests, report.errors.total()), (50, 0), "{report:?}");
     }
 }

@@ -67,7 +67,7 @@ impl Connection {
     fn poll_open(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<bool> {
         loop {
             if let Err(error) = self.send(shared, context) {
-                self.fail_connection(ConnectionError::from_exchange_error(&error), shared);
+                self.handle_close(Some(ConnectionError::from_exchange_error(&error)), shared);
                 return Poll::Ready(false);
             }
             if self.in_flight.is_empty() && !self.has_unanswered() && self.is_finished(shared) {
@@ -87,10 +87,13 @@ impl Connection {
                 Ok(Some(Received::Chunk(chunk))) => self.receive(&chunk, shared),
                 Ok(Some(Received::Plaintext(plaintext))) => self.receive_plaintext(plaintext, shared),
                 Ok(None) => {
-                    self.handle_eof(shared);
+                    self.handle_close(None, shared);
                     return Poll::Ready(false);
                 }
-                Err(error) => Err(ConnectionError::from_exchange_error(&error)),
+                Err(error) => {
+                    self.handle_close(Some(ConnectionError::from_exchange_error(&error)), shared);
+                    return Poll::Ready(false);
+                }
             };
             match outcome {
                 Ok(false) => continue,
@@ -186,6 +189,9 @@ impl Connection {
             false => self.is_think_time_elapsed(context).then_some(now_ns),
         };
         let Some(due_ns) = due_ns else { return Poll::Pending };
+        if !shared.open_loop {
+            shared.take_request(due_ns);
+        }
         let request = InFlightRequest { due_ns, sent_ns: now_ns };
         self.record_send_time(request, shared);
         self.reserved_request = Some(request);
@@ -204,6 +210,9 @@ impl Connection {
     fn is_finished(&mut self, shared: &Shared) -> bool {
         if shared.open_loop {
             return shared.schedule_finished.get() && self.slot.due_queue.borrow().is_empty();
+        }
+        if shared.remaining_requests.get() == 0 {
+            return true;
         }
         let deadline_ns = shared.deadline_ns.get();
         // Every connection sends at least one request, unless it fails to open or is to open after the deadline.
@@ -250,7 +259,8 @@ impl Connection {
             // No new requests are sent, but retried requests still need a reply.
             return capacity.min(self.resend_queue.len());
         }
-        capacity
+        let remaining = usize::try_from(shared.remaining_requests.get()).unwrap_or(usize::MAX);
+        capacity.min(remaining.saturating_add(self.resend_queue.len()))
     }
 
     #[inline]
@@ -271,6 +281,8 @@ impl Connection {
                 self.record_send_time(request, shared);
             } else if let Some(first_due_ns) = self.resend_queue.pop_front() {
                 request.due_ns = first_due_ns;
+            } else {
+                shared.take_request(now_ns);
             }
             self.in_flight.push_back(request);
         }

@@ -185,14 +185,17 @@ impl Connection {
         self.slot.set_idle();
     }
 
-    /// Handles EOF on an open connection.
-    pub(super) fn handle_eof(&mut self, shared: &Shared) {
+    /// Handles the end of an open connection: EOF, or the error with which it ended. A server that closes a connection
+    /// with unread data resets it.
+    #[cold]
+    pub(super) fn handle_close(&mut self, error: Option<ConnectionError>, shared: &Shared) {
         self.now_ns = shared.now_ns();
         let id = self.request_id(self.oldest_sequence());
         let is_aborted = self.slot.abort_reason.get().is_some();
         let is_truncated = matches!(&self.state, ConnectionState::Open(stream) if stream.is_truncated());
         if !is_aborted
             && !is_truncated
+            && error.is_none()
             && !self.in_flight.is_empty()
             && let Some(check) = self.decoder.finish_at_eof(&shared.exchange, id)
         {
@@ -202,7 +205,8 @@ impl Connection {
             self.close(shared);
             return;
         }
-        if !is_aborted && shared.server_may_close && self.reserved_request.is_none() {
+        let is_closed = error.as_ref().is_none_or(|error| error.kind == ErrorKind::Reset);
+        if is_closed && !is_aborted && shared.server_may_close && self.reserved_request.is_none() {
             let has_answered = self.oldest_sequence() > self.first_sequence;
             if self.in_flight.is_empty() {
                 self.close(shared);
@@ -223,6 +227,10 @@ impl Connection {
                 self.close(shared);
                 return;
             }
+        }
+        if let Some(error) = error {
+            self.fail_connection(error, shared);
+            return;
         }
         let suffix = if is_truncated { ", without a TLS close_notify" } else { "" };
         match self.decoder.progress(&shared.exchange) {
