@@ -25,6 +25,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
+use self::common::error::is_usage_error;
 use self::common::log_limit::LogLimit;
 use self::common::terminal::Messages;
 use self::common::{build_identity, output};
@@ -77,7 +78,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             output::print_stderr(format_args!("anello: {error}"));
-            ExitCode::from(1)
+            if is_usage_error(&error) { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -22,6 +22,21 @@ pub enum Address {
 
 const UNIX: &str = "unix:";
 
+/// Parses an IPv6 address whose zone can be the name of an interface, as in `[fe80::1%eth0]:80`.
+fn parse_with_zone(text: &str) -> Option<SocketAddr> {
+    let (host, port) = text.rsplit_once(':')?;
+    let host = host.strip_prefix('[')?.strip_suffix(']')?;
+    let (address, _) = host.split_once('%')?;
+    // Not a name, whose lookup could block.
+    address.parse::<Ipv6Addr>().ok()?;
+    resolve(host, port.parse().ok()?).ok()?.first().copied()
+}
+
+/// Looks up the addresses of a name or of an IP address, which has no brackets and can have a zone.
+pub fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    Ok((host, port).to_socket_addrs()?.collect())
+}
+
 impl FromStr for Address {
     type Err = String;
 
@@ -29,8 +44,8 @@ impl FromStr for Address {
         let Some(name) = text.strip_prefix(UNIX) else {
             return parse_internet(text).ok_or_else(|| {
                 format!(
-                    "invalid address {text:?} (expected 127.0.0.1:7000, localhost:7000, :7000 for all addresses, 7000, \
-                     unix:/path or unix:@name)"
+                    "invalid address {text:?} (expected IP:PORT, NAME:PORT, :PORT for all addresses, PORT, unix:/path or \
+                     unix:@name)"
                 )
             });
         };
@@ -46,7 +61,7 @@ impl FromStr for Address {
 }
 
 fn parse_internet(text: &str) -> Option<Address> {
-    if let Ok(address) = text.parse() {
+    if let Some(address) = text.parse().ok().or_else(|| parse_with_zone(text)) {
         return Some(Address::Internet(address));
     }
     // A sign or a blank would be accepted by `parse`.
@@ -138,6 +153,18 @@ mod tests {
                 matches!(&address, Address::Internet(address) if address.ip().is_loopback()),
                 "{address}"
             );
+        }
+    }
+
+    #[test]
+    fn zones_are_numbers_or_names_of_interfaces() {
+        // The loopback interface always has index 1.
+        for text in ["[fe80::1%1]:80", "[fe80::1%lo]:80"] {
+            let Ok(Address::Internet(SocketAddr::V6(address))) = text.parse() else { panic!("{text}") };
+            assert_eq!((address.scope_id(), address.port()), (1, 80), "{text}");
+        }
+        for text in ["[fe80::1%nothing]:80", "fe80::1%lo:80", "[localhost%lo]:80", "[fe80::1%lo]"] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
         }
     }
 }

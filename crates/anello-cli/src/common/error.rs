@@ -1,7 +1,7 @@
 //! I/O errors with context: `cannot X: cause (remedy)`.
 
 use std::error::Error;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io;
 
 /// Adds context to an error and keeps its kind.
@@ -28,10 +28,33 @@ impl<T, E: Into<io::Error>> Context<T> for Result<T, E> {
 }
 
 fn with_text(error: io::Error, text: impl FnOnce(&io::Error) -> String) -> io::Error {
-    io::Error::new(error.kind(), text(&error))
+    let text = text(&error);
+    if is_usage_error(&error) { usage_error(text) } else { io::Error::new(error.kind(), text) }
 }
 
-/// Creates an error for an invalid command line or configuration.
+/// Cause of an error that the command line contains.
+#[derive(Debug)]
+struct UsageError(String);
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl Error for UsageError {}
+
+/// Creates an error for an invalid command line, with which the command exits with 2.
+pub fn usage_error(cause: impl Into<String>) -> io::Error {
+    invalid_input(UsageError(cause.into()))
+}
+
+/// Returns whether [`usage_error`] has created this error. Added context does not change the result.
+pub fn is_usage_error(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|cause| cause.is::<UsageError>())
+}
+
+/// Creates an error for an invalid configuration or environment.
 pub fn invalid_input(cause: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, cause)
 }

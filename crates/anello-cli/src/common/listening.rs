@@ -27,7 +27,7 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::address::Address;
 use super::bind_retry::bind_with_retry;
-use super::error::{Context, invalid_input};
+use super::error::{Context, invalid_input, usage_error};
 use super::values::Cores;
 
 /// Backlog of a listening socket, capped by `net.core.somaxconn`.
@@ -319,9 +319,8 @@ impl Listening {
         self.unix.iter().for_each(|group| group.set_distribution(policy));
         if distribution == Distribution::ByCore {
             let (Some(group), Some(Cores(cores))) = (&self.internet, cores) else {
-                return Err(invalid_input(
-                    "--distribution by-core needs a TCP address and --cores".to_owned(),
-                ));
+                let cause = "--distribution by-core needs a TCP address and --cores (add them)";
+                return Err(usage_error(cause));
             };
             group.steer_by_core(cores).context("--distribution by-core")?;
         }

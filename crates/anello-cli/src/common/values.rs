@@ -7,9 +7,10 @@ use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::time::Duration;
 
 use anello::server::Topology;
+use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use super::error::invalid_input;
+use super::error::usage_error;
 
 /// Returns a parser for whole numbers from 1 to `max`.
 pub fn up_to(max: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
@@ -139,7 +140,7 @@ pub fn cores(text: &str) -> Result<Cores, String> {
 
 impl Cores {
     pub fn check(&self) -> io::Result<()> {
-        self.local_problem().map_or(Ok(()), |problem| Err(invalid_input(format!("--cores: {problem}"))))
+        self.local_problem().map_or(Ok(()), |problem| Err(usage_error(format!("--cores: {problem}"))))
     }
 
     /// Returns an error message if the CPU affinity mask of this process can be read and does not contain all of these
@@ -184,11 +185,23 @@ pub fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
         return Some("not a number (expected a decimal number, such as 0.5)");
     }
     let is_address = error.is::<AddrParseError>();
-    is_address.then_some("not an address (expected IP:PORT, such as 127.0.0.1:9090 or [::1]:9090)")
+    is_address.then_some("not an address (expected IP:PORT, with an IPv6 address in brackets: [::1]:PORT)")
 }
 
-/// Replaces a standard-library parse error in a command-line error with a message that names a remedy.
-pub fn with_remedy(error: clap::Error) -> clap::Error {
+/// Replaces a standard-library parse error in a command-line error with a message that names a remedy. Removes the tip
+/// that an unknown flag could be a value after `--`: no command has values that start with a dash.
+pub fn with_remedy(mut error: clap::Error) -> clap::Error {
+    if let (ErrorKind::UnknownArgument, Some(ContextValue::StyledStrs(tips))) =
+        (error.kind(), error.get(ContextKind::Suggested))
+    {
+        let is_useful = |tip: &&StyledStr| !tip.to_string().contains("as a value, use");
+        let tips: Vec<_> = tips.iter().filter(is_useful).cloned().collect();
+        error.remove(ContextKind::Suggested);
+        if !tips.is_empty() {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        }
+        return error;
+    }
     let remedy = error.source().and_then(remedy).filter(|_| error.kind() == ErrorKind::ValueValidation);
     let Some(remedy) = remedy else { return error };
     let value = context_text(&error, ContextKind::InvalidValue);

@@ -10,7 +10,7 @@ use clap::Command;
 use clap_mangen::Man;
 
 use super::flags::Arguments;
-use crate::common::error::{Context, invalid_input};
+use crate::common::error::{Context, usage_error};
 use crate::common::output;
 
 pub fn run(arguments: &Arguments, command: Command) -> io::Result<ExitCode> {
@@ -28,7 +28,7 @@ pub fn run(arguments: &Arguments, command: Command) -> io::Result<ExitCode> {
     let title = [&["anello".to_owned()], &arguments.command[..]].concat().join("-");
     let page = pages.get(&title).ok_or_else(|| {
         let command = arguments.command.join(" ");
-        invalid_input(format!("unknown command {command:?} (anello --help lists all commands)"))
+        usage_error(format!("unknown command {command:?} (anello --help lists all commands)"))
     })?;
     output::show(&String::from_utf8_lossy(page)).map(|()| ExitCode::SUCCESS)
 }

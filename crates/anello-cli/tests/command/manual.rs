@@ -121,7 +121,7 @@ fn printed_page_equals_written_page() {
     }
     assert!(pages > 10, "{pages}");
     let unknown = anello(&["man", "lab", "walk"]);
-    assert_eq!(unknown.status.code(), Some(1));
+    assert_eq!(unknown.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("unknown command \"lab walk\""));
 }
 

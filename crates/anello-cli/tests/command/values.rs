@@ -183,3 +183,35 @@ fn log_filter_is_a_level_or_a_list_of_targets() {
         assert!(matches!(&*lines(invalid), [line] if line.starts_with(&start)), "{invalid}");
     }
 }
+
+#[test]
+fn unknown_flags_have_no_tip_that_cannot_be_followed() {
+    let directory = directory_with_config("");
+    for command in [&["load", "http", "http://127.0.0.1:9/"][..], &["load", "tcp", "127.0.0.1:9"], &["http"]]
+    {
+        for flag in ["--flag-of-another-program", "-Z"] {
+            let output = run(&directory, &[command, &[flag]].concat(), &[]);
+            let text = lines(&output).join("\n");
+            assert_eq!(output.status.code(), Some(2), "{text}");
+            assert!(text.contains("unexpected argument") && !text.contains("tip:"), "{text}");
+            assert!(!text.contains("\n\n\n"), "{text}");
+        }
+    }
+    let text = error_lines(&directory, &["load", "tcp", "127.0.0.1:9", "--connection", "5"]).join("\n");
+    assert!(text.contains("tip: a similar argument exists: '--connections'"), "{text}");
+}
+
+#[test]
+fn address_errors_name_no_port_of_another_server() {
+    let directory = directory_with_config("");
+    let commands: [&[&str]; 4] = [
+        &["http", "--addr", "x"],
+        &["echo", "--addr", "x"],
+        &["bare", "epoll", "--addr", "x"],
+        &["http", "--metrics-addr", "x"],
+    ];
+    for command in commands {
+        let text = error_lines(&directory, command).join("\n");
+        assert!(text.contains("(expected IP:PORT") && !text.contains(":7000"), "{command:?}: {text}");
+    }
+}

@@ -212,7 +212,7 @@ fn failed_connections_name_cause_and_remedy() {
     let cause = "the server host cannot listen on 192.0.2.1: ";
     assert!(code == 1 && text.contains(cause) && text.contains("--server-address"), "{text}");
     let (code, _, text) = site.run(&["--copy-programs"]);
-    assert!(code == 1 && text.contains("require --server-host or --load-host"), "{text}");
+    assert!(code == 2 && text.contains("require --server-host or --load-host"), "{text}");
     let (code, _, text) = site.run(&["--server-host=-oProxyCommand=x"]);
     assert!(code == 2 && text.contains("expected an ssh destination"), "{text}");
 }

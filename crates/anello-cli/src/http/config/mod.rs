@@ -28,7 +28,7 @@ use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
 
 use self::file::error_text;
 use self::key::{CONFIG, DIRECTORY, HTTP, Key, keys};
-use crate::common::error::invalid_input;
+use crate::common::error::{invalid_input, usage_error};
 use crate::common::values::{Cores, with_remedy};
 use crate::common::{driver_flags, output};
 
@@ -62,11 +62,17 @@ impl Configuration {
 
     /// Returns an error that lists all problems with the file, the options and the cores, if there are any.
     pub fn reject_if_invalid(&self, invalid: &[InvalidOption], cores: Option<&Cores>) -> io::Result<()> {
-        let invalid = invalid.iter().map(|option| self.describe_invalid(option));
         let cores = cores.and_then(Cores::local_problem);
+        let mut names = invalid.iter().map(InvalidOption::option).chain(cores.iter().map(|_| "cores"));
+        let is_file_valid = self.problems.is_empty() && !names.any(|name| self.locations.contains_key(name));
+        let invalid = invalid.iter().map(|option| self.describe_invalid(option));
         let cores = cores.map(|reason| format!("{}: {reason}", self.location("cores")));
         let problems: Vec<_> = self.problems.iter().cloned().chain(invalid).chain(cores).collect();
-        if problems.is_empty() { Ok(()) } else { Err(invalid_input(problems.join("\nanello: "))) }
+        match (problems.is_empty(), problems.join("\nanello: ")) {
+            (true, _) => Ok(()),
+            (_, problems) if is_file_valid => Err(usage_error(problems)),
+            (_, problems) => Err(invalid_input(problems)),
+        }
     }
 }
 

@@ -31,7 +31,7 @@ use self::view::View;
 use super::disk_file::DiskFile;
 use super::load::{LabLoad, LoadDriver};
 use super::sources::resources;
-use crate::common::error::{Context, invalid_input};
+use crate::common::error::{Context, invalid_input, usage_error};
 use crate::common::output::{print_stderr, show};
 use crate::common::{build_identity, process, terminal};
 
@@ -76,7 +76,7 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     config.provenance.load_driver = Some(driver);
     config.provenance.instructions =
         arguments.instructions.as_deref().map(|path| instructions(path, &config)).transpose()?;
-    config.validate().map_err(|error| invalid_input(error.to_string()))?;
+    config.validate().map_err(|error| usage_error(error.to_string()))?;
     announce(&config);
     let measured = previous.as_ref().map(|previous| previous.slices.clone()).unwrap_or_default();
     let view = has_view.then(|| View::new(&config, measured, Arc::clone(&stop))).transpose()?;
@@ -119,7 +119,7 @@ fn connect_hosts(
         if address.is_some() || arguments.copy_programs {
             let problem =
                 "--server-address and --copy-programs require --server-host or --load-host (add one)";
-            return Err(invalid_input(problem));
+            return Err(usage_error(problem));
         }
         return Ok(None);
     }
@@ -184,7 +184,7 @@ fn configuration(
     let mut config =
         resolve(&file_name, &text, resources).map_err(|error| invalid_input(error.to_string()))?;
     config.startup.launcher = launcher()?;
-    config.add_contenders(&arguments.contender).map_err(|error| invalid_input(error.to_string()))?;
+    config.add_contenders(&arguments.contender).map_err(|error| usage_error(error.to_string()))?;
     let executable = std::env::current_exe()?;
     for own in config.contenders.iter_mut().filter(|contender| contender.program == executable) {
         own.commit = build_identity::commit();

@@ -5,7 +5,7 @@ use std::io;
 use anello_lab::{LabConfig, drop_cells_over_limit};
 
 use super::flags::RunArguments;
-use crate::common::error::invalid_input;
+use crate::common::error::usage_error;
 
 /// Applies the flags, and drops cells with more than `connections_limit` connections. Adds a note for each change.
 pub fn apply_overrides(
@@ -19,14 +19,12 @@ pub fn apply_overrides(
         config.override_cells(&arguments.connections, &arguments.message_bytes);
         config.keep_targets(&arguments.targets);
         if config.cells.is_empty() {
-            return Err(invalid_input(
-                "no cells left to measure: the scenario has none with these --targets",
-            ));
+            return Err(usage_error("no cells left to measure: the scenario has none with these --targets"));
         }
         notes.push("The cells were changed (--connections, --message-bytes, --targets).".to_owned());
         notes.extend(drop_cells_over_limit(&mut config.cells, connections_limit));
         if config.cells.is_empty() {
-            return Err(invalid_input(format!(
+            return Err(usage_error(format!(
                 "no cells left to measure: the lab can open at most {connections_limit} connections (lower \
                  --connections, or raise the open-file limit, `ulimit -Hn`)"
             )));
