@@ -11,6 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 
+use super::error::usage_error;
 use super::terminal;
 
 /// Exit code after a second signal: 128 plus the signal number of SIGINT, following the shell convention.
@@ -18,6 +19,9 @@ const INTERRUPTED: i32 = 130;
 
 /// Standard streams, listening sockets, signals, access log, metrics thread, temporary descriptors of a handover.
 const BASE_DESCRIPTORS: usize = 24;
+
+/// Driver and wake-up descriptor.
+const DESCRIPTORS_PER_LOAD_THREAD: usize = 2;
 
 /// Driver, wake-up descriptors, signals, document root, and a duplicate of each listening socket.
 const DESCRIPTORS_PER_WORKER: usize = 10;
@@ -50,6 +54,21 @@ pub fn open_file_limit() -> usize {
 /// connections.
 pub fn own_descriptors(workers: usize) -> usize {
     BASE_DESCRIPTORS + DESCRIPTORS_PER_WORKER * workers
+}
+
+/// Returns an error if the limit on open files does not permit this number of connections and load threads, in addition
+/// to the files that are open already.
+pub fn check_open_files(connections: usize, threads: usize) -> io::Result<()> {
+    let limit = open_file_limit();
+    let open_files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    let needed = connections + DESCRIPTORS_PER_LOAD_THREAD * threads + open_files;
+    if needed <= limit {
+        return Ok(());
+    }
+    Err(usage_error(format!(
+        "cannot open {connections} connections: they need about {needed} file descriptors, and the limit is {limit} \
+         (raise it with ulimit -Hn and -Sn or LimitNOFILE=, or use fewer connections)"
+    )))
 }
 
 /// Returns a flag that the first SIGINT or SIGTERM sets; with a view on the terminal, also SIGHUP or SIGQUIT. If it is

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -10,14 +10,16 @@ use anello_load::tls::{TlsRemedy, Trust};
 use anello_load::{Address, Arrivals, Knee, LoadConfig, Mode, Protocol, Sweep, Tls, TlsOptions};
 use bytes::Bytes;
 use clap::ValueEnum;
+use clap::builder::ArgPredicate;
 
 use super::shard::ShardFlags;
 use super::url::{Url, parse_url, resolve};
 use super::values::{
-    AllowedErrors, Rate, Statuses, Target, parse_header, parse_rate, parse_statuses, parse_target, parse_time,
+    AllowedErrors, Rate, Statuses, Target, parse_header, parse_host_and_port, parse_rate, parse_statuses,
+    parse_target, parse_time,
 };
 use crate::common::driver_flags::DriverFlags;
-use crate::common::error::{Context, invalid_input};
+use crate::common::error::{Context, usage_error};
 use crate::common::values::{self, Cores};
 
 /// Maximum number of threads, and of connections of one process.
@@ -63,19 +65,24 @@ impl TcpArguments {
             response_bytes: self.response_bytes.unwrap_or(self.message_bytes),
         };
         let target = match &self.target {
-            Target::Host(host_and_port) => Address::Tcp(resolve(host_and_port)?),
+            Target::Host(_) => unresolved(),
             Target::Unix(address) => address.clone(),
         };
-        self.common.fill(LoadConfig { protocol, ..LoadConfig::echo(target, self.message_bytes) })
+        let load =
+            self.common.fill(LoadConfig { protocol, ..LoadConfig::echo(target, self.message_bytes) })?;
+        match &self.target {
+            Target::Host(host_and_port) => self.common.resolve_target(load, host_and_port),
+            Target::Unix(_) => Ok(load),
+        }
     }
 }
 
 /// Generate load on an HTTP/1.1 server with requests for one or more paths; https:// uses TLS.
 ///
 /// The load is a closed loop, or an open loop with --rate; see anello load tcp. Responses can have a Content-Length,
-/// use chunked encoding, or end when the connection is closed; interim responses are skipped. If the server closes a
-/// connection between requests, the connection is reopened, and no error is counted. A request that was sent less than
-/// a second earlier is then sent again, and its latency is measured from the first attempt.
+/// use chunked encoding, or end when the connection is closed; interim responses are skipped. If the server closes or
+/// resets a connection between requests, the connection is reopened, and no error is counted. A request that was sent
+/// less than a second earlier is then sent again, and its latency is measured from the first attempt.
 ///
 /// With TLS, the report contains the negotiated versions and cipher suites. The handshake is part of opening a
 /// connection, so with --no-keep-alive it is part of the latency. Without --tls-resume, every handshake is a full
@@ -90,6 +97,10 @@ pub struct HttpArguments {
     /// Connect to the Unix socket at this path; the URL then determines only the requests.
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
+    /// Connect to this TCP address, such as one of several servers behind a name; the URL then determines only the
+    /// requests and, with https://, the name in the handshake.
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_host_and_port, conflicts_with = "unix")]
+    connect_to: Option<String>,
     /// Additional path; can be repeated, and paths are used in turn. The path of the URL is included unless it is /.
     #[arg(long, value_name = "PATH")]
     path: Vec<String>,
@@ -114,7 +125,7 @@ pub struct HttpArguments {
     /// Maximum number of requests in flight per connection.
     #[arg(long, value_name = "DEPTH", default_value_t = 1, conflicts_with = "no_keep_alive")]
     pipeline_depth: usize,
-    /// Expected status codes, separated by commas, or `any` to accept all codes.
+    /// Expected status codes or classes of codes, such as 2xx, separated by commas, or `any` to accept all codes.
     #[arg(long, value_name = "LIST", default_value = "200", value_parser = parse_statuses)]
     expect_status: Statuses,
     /// File with the expected body of each response; implies --verify. Without this file, --verify compares each
@@ -129,7 +140,6 @@ pub struct HttpArguments {
 
 impl HttpArguments {
     pub fn load(&self) -> io::Result<LoadConfig> {
-        // Checked before the name lookup, so that invalid TLS flags are reported without network access.
         let tls = self.tls.of(&self.url)?;
         let mut paths = self.path.clone();
         if let Some(file) = &self.paths {
@@ -139,12 +149,8 @@ impl HttpArguments {
         if paths.is_empty() || self.url.path != "/" {
             paths.insert(0, self.url.path.clone());
         }
-        let target = match &self.unix {
-            Some(path) => Address::Unix(path.clone()),
-            None => Address::Tcp(resolve(&self.url.host_and_port)?),
-        };
-        let mut load = self.common.fill(LoadConfig::http(target, &self.url.authority, "/"))?;
-        load.verify |= self.expect_file.is_some();
+        let target = self.unix.clone().map_or_else(unresolved, Address::Unix);
+        let mut load = LoadConfig::http(target, &self.url.authority, "/");
         if let Protocol::Http(http) = &mut load.protocol {
             http.paths = paths;
             http.body = self.request_body()?;
@@ -160,8 +166,15 @@ impl HttpArguments {
             }
             http.tls = tls;
         }
-        load.validate().map_err(invalid_input)?;
-        Ok(load)
+        let mut load = self.common.fill(load)?;
+        load.verify |= self.expect_file.is_some();
+        match self.unix {
+            Some(_) => Ok(load),
+            None => {
+                let target = self.connect_to.as_ref().unwrap_or(&self.url.host_and_port);
+                self.common.resolve_target(load, target)
+            }
+        }
     }
 
     fn request_body(&self) -> io::Result<Bytes> {
@@ -209,10 +222,15 @@ impl TlsFlags {
         }
         if options != TlsOptions::default() {
             let cause = "--tls- flags require an https:// URL (use https://, or remove the flags)";
-            return Err(invalid_input(cause));
+            return Err(usage_error(cause));
         }
         Ok(None)
     }
+}
+
+/// Returns the target of a load whose address has not been looked up yet.
+fn unresolved() -> Address {
+    Address::Tcp(SocketAddr::from(([0; 4], 0)))
 }
 
 /// Returns the flags that can resolve a TLS error, to be appended to its message.
@@ -241,9 +259,15 @@ pub struct CommonFlags {
     /// and the report has a warning.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     start_at: Option<SystemTime>,
-    /// Duration of the measurement, or of each step of a sweep; replies pending at the end are awaited.
-    #[arg(long, short = 'd', value_name = "DURATION", value_parser = values::duration, default_value = "10s")]
+    /// Duration of the measurement, or of each step of a sweep; replies pending at the end are awaited. With
+    /// --requests, the maximum duration, by default 24h.
+    #[arg(long, short = 'd', value_name = "DURATION", value_parser = values::nonzero_duration, default_value = "10s")]
+    #[arg(default_value_if("requests", ArgPredicate::IsPresent, "24h"))]
     duration: Duration,
+    /// End the load after this many requests, such as 500 or 10k, over all connections and shards; without a warm-up,
+    /// whose requests do not count.
+    #[arg(long, short = 'n', value_name = "N", value_parser = values::count_up_to(usize::MAX >> 11))]
+    requests: Option<usize>,
     /// Duration of the warm-up before the measurement; the results of the warm-up are discarded.
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "0s")]
     warm_up: Duration,
@@ -354,9 +378,12 @@ impl CommonFlags {
         let cores = self.cores.as_ref().map(|cores| cores.0.clone()).unwrap_or_default();
         if [&self.hdr, &self.ndjson].iter().all(|path| path.as_deref().is_some_and(is_stdout)) {
             let cause = "--hdr - and --ndjson - cannot share standard output (write one of them to a file)";
-            return Err(invalid_input(cause));
+            return Err(usage_error(cause));
         }
-        let shard = self.shard.shard().map_err(invalid_input)?;
+        let shard = self.shard.shard().map_err(usage_error)?;
+        // Checked together with the target.
+        let has_target = load.target != unresolved();
+        let source_addresses = if has_target { self.source_addresses.clone() } else { Vec::new() };
         let load = LoadConfig {
             mode: self.mode(),
             connections: self.connections,
@@ -365,6 +392,7 @@ impl CommonFlags {
             threads: self.threads.unwrap_or(cores.len().max(1)),
             cores,
             duration: self.duration,
+            requests: self.requests.map(|count| count as u64),
             warm_up: self.warm_up,
             ramp: self.ramp,
             drain_timeout: self.drain_timeout,
@@ -372,19 +400,28 @@ impl CommonFlags {
             reconnect: self.reconnect,
             connect_timeout: self.connect_timeout,
             stall_timeout: self.timeout,
-            source_addresses: self.source_addresses.clone(),
+            source_addresses,
             server_pid: self.server_pid,
             interval: self.interval,
             ..load
         };
-        load.validate().map_err(invalid_input)?;
+        load.validate().map_err(usage_error)?;
         let own_connections = load.own_connections();
         if own_connections > MAX_COUNT {
-            return Err(invalid_input(format!(
+            return Err(usage_error(format!(
                 "cannot open {own_connections} connections in one process (use more shards, with at most {MAX_COUNT} \
                  connections each)"
             )));
         }
+        Ok(load)
+    }
+
+    /// Looks up the address of the target. This is the last step, so that every invalid flag is reported without
+    /// network access.
+    fn resolve_target(&self, load: LoadConfig, host_and_port: &str) -> io::Result<LoadConfig> {
+        let target = Address::Tcp(resolve(host_and_port)?);
+        let load = LoadConfig { target, source_addresses: self.source_addresses.clone(), ..load };
+        load.validate().map_err(usage_error)?;
         Ok(load)
     }
 

@@ -2,6 +2,7 @@
 
 mod flags;
 mod merge;
+mod output_file;
 mod run;
 mod shard;
 mod table;

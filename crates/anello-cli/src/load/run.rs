@@ -1,9 +1,8 @@
 //! Execution of a load run: progress, output files and the report.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
@@ -13,6 +12,7 @@ use anello_load::formats::ndjson::NdjsonWriter;
 use anello_load::{Event, Interval, LoadConfig, Outcome, PauseSwitch, RunIdentity};
 
 use super::flags::{CommonFlags, is_stdout, remedy_flags};
+use super::output_file::{OutputFile, OutputFiles};
 use super::table;
 use super::view::{self, Display};
 use crate::common::error::Context;
@@ -23,9 +23,11 @@ pub fn run(load: &LoadConfig, flags: &CommonFlags) -> io::Result<ExitCode> {
     process::raise_open_files();
     let has_view = view::is_wanted(flags);
     let stop = process::stop_flag(has_view)?;
-    let mut files = Some(Outputs::create(flags, load)?);
+    process::check_open_files(load.own_connections(), load.threads)?;
+    let mut created = OutputFiles::default();
+    let mut files = Some(Outputs::create(flags, load, &mut created)?);
     let json_path = flags.json.as_deref().filter(|path| !is_stdout(path));
-    let json_file = json_path.map(|path| create(path, load)).transpose()?;
+    let json_file = json_path.map(|path| created.create(path, load)).transpose()?;
     let pause = PauseSwitch::default();
     let mut display = Display::new(has_view, load, &stop, &pause)?;
     let mut writers = None;
@@ -53,31 +55,35 @@ pub fn run(load: &LoadConfig, flags: &CommonFlags) -> io::Result<ExitCode> {
     for error in outcome.report.errors.iter_mut() {
         error.example += remedy_flags(error.tls_remedy);
     }
-    if let Some(error) = write_error {
-        return Err(error);
-    }
-    writers.map_or(Ok(()), |writers| writers.finish(&outcome))?;
     flags.driver.report_ignored(&outcome.report.driver);
-    print(&outcome, json_file, flags)?;
+    // The report is printed first, so that it is not lost if a file cannot be written.
+    let printed = print(&outcome, flags);
+    let save = |mut file: OutputFile| file.write_all(json(&outcome)?.as_bytes());
+    let saved = json_file.map_or(Ok(()), save);
+    let finished = match (write_error, writers) {
+        (Some(error), _) => Err(error).context("the load was ended early"),
+        (None, writers) => writers.map_or(Ok(()), |writers| writers.finish(&outcome)),
+    };
+    saved.and(finished).and(printed)?;
     let is_success = outcome.report.requests > 0 && flags.allowed.allows(&outcome.report.errors);
     Ok(if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Writes the report to its file, and prints it to standard output, or to standard error if the intervals are streamed
-/// to standard output.
-fn print(outcome: &Outcome, json_file: Option<File>, flags: &CommonFlags) -> io::Result<()> {
-    let json = || io::Result::Ok(serde_json::to_string_pretty(&outcome.report)? + "\n");
-    if let Some(mut file) = json_file {
-        file.write_all(json()?.as_bytes()).context("cannot write the report")?;
-    }
+/// Prints the report to standard output, or to standard error if the intervals are streamed to standard output.
+fn print(outcome: &Outcome, flags: &CommonFlags) -> io::Result<()> {
     let text = match &flags.json {
-        Some(path) if is_stdout(path) => json()?,
+        Some(path) if is_stdout(path) => json(outcome)?,
         _ => table::render(&outcome.report),
     };
-    match [&flags.hdr, &flags.ndjson].into_iter().flatten().any(|path| is_stdout(path)) {
+    let printed = match [&flags.hdr, &flags.ndjson].into_iter().flatten().any(|path| is_stdout(path)) {
         true => io::stderr().write_all(text.as_bytes()),
         false => output::show(&text),
-    }
+    };
+    printed.context("cannot print the report")
+}
+
+fn json(outcome: &Outcome) -> io::Result<String> {
+    Ok(serde_json::to_string_pretty(&outcome.report)? + "\n")
 }
 
 struct Outputs<Hdr, Ndjson, Csv> {
@@ -88,27 +94,18 @@ struct Outputs<Hdr, Ndjson, Csv> {
 
 type Writer = Box<dyn Write>;
 
-/// Creates an output file. `{shard}` in its name is replaced with the index of the shard.
-fn create(path: &Path, load: &LoadConfig) -> io::Result<File> {
-    let index = load.shard.as_ref().map_or(0, |shard| shard.index);
-    let path = match path.to_str() {
-        Some(name) => PathBuf::from(name.replace("{shard}", &index.to_string())),
-        None => path.to_owned(),
-    };
-    File::create(&path).context(format_args!("cannot write {}", path.display()))
-}
-
-impl Outputs<Writer, Writer, File> {
+impl Outputs<Writer, Writer, OutputFile> {
     /// Opens the files before the load starts, so that an invalid path is reported immediately.
-    fn create(flags: &CommonFlags, load: &LoadConfig) -> io::Result<Self> {
-        let create_stream = |path: &PathBuf| match is_stdout(path) {
+    fn create(flags: &CommonFlags, load: &LoadConfig, files: &mut OutputFiles) -> io::Result<Self> {
+        let csv = flags.csv.as_ref().map(|path| files.create(path, load)).transpose()?;
+        let mut create_stream = |path: &PathBuf| match is_stdout(path) {
             true => io::Result::Ok(Box::new(io::stdout()) as Writer),
-            false => Ok(Box::new(create(path, load)?) as Writer),
+            false => Ok(Box::new(files.create(path, load)?) as Writer),
         };
         Ok(Self {
-            hdr: flags.hdr.as_ref().map(create_stream).transpose()?,
-            ndjson: flags.ndjson.as_ref().map(create_stream).transpose()?,
-            csv: flags.csv.as_ref().map(|path| create(path, load)).transpose()?,
+            hdr: flags.hdr.as_ref().map(&mut create_stream).transpose()?,
+            ndjson: flags.ndjson.as_ref().map(&mut create_stream).transpose()?,
+            csv,
         })
     }
 
@@ -131,7 +128,7 @@ impl Outputs<Writer, Writer, File> {
     }
 }
 
-type OutputWriters = Outputs<HdrLogWriter<Writer>, NdjsonWriter<Writer>, CsvWriter<File>>;
+type OutputWriters = Outputs<HdrLogWriter<Writer>, NdjsonWriter<Writer>, CsvWriter<OutputFile>>;
 
 impl OutputWriters {
     fn write(&mut self, interval: &Interval) -> io::Result<()> {

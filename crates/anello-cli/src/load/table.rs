@@ -202,11 +202,11 @@ fn latency(table: &mut Table, report: &Report) {
         return table.line("latency", "no responses");
     };
     table.row("latency", &["p50", "p90", "p99", "p99.9", "max", "mean"].map(str::to_owned));
-    // A closed loop has no schedule, so there is nothing to correct.
+    // A closed loop has no schedule: a request is due when it is sent.
     if report.uncorrected_latency.is_some() {
-        table.row("  corrected", &latency_cells(latency));
+        table.row("  since due", &latency_cells(latency));
     }
-    table.row("  uncorrected", &latency_cells(report.uncorrected_latency.as_ref().unwrap_or(latency)));
+    table.row("  since sent", &latency_cells(report.uncorrected_latency.as_ref().unwrap_or(latency)));
     if let Some(error) = &report.schedule_error {
         table.row("  schedule lag", &latency_cells(error));
     }
@@ -291,6 +291,13 @@ fn warnings(table: &mut Table, report: &Report) {
     } else if report.load_was_bottleneck {
         table.warn("load generator saturated (increase --threads, or lower the rate)");
     }
+    if report.ended_early() {
+        let [elapsed, planned] = [report.elapsed_ns, report.duration_ns].map(|ns| format_ns(ns as f64));
+        table.warn(&format!(
+            "the load ended early, after {elapsed} of {planned}: no connection was left (--reconnect opens connections \
+             again after errors)"
+        ));
+    }
     if let Some(clock) = report.clock.as_ref().filter(|clock| clock.start_delay_ns > START_DELAY_THRESHOLD_NS)
     {
         let delay = format_ns(clock.start_delay_ns as f64);
@@ -316,7 +323,7 @@ fn warnings(table: &mut Table, report: &Report) {
     if let Some(p99_ns) = report.late_sends_p99_ns() {
         let lag = format_ns(p99_ns as f64);
         table.warn(&format!(
-            "the load generator sent 1 % of the requests at least {lag} late; the corrected latency includes this"
+            "the load generator sent 1 % of the requests at least {lag} late; the latency since due includes this"
         ));
     }
 }

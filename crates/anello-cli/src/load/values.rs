@@ -1,5 +1,6 @@
 //! Flag values of `anello load`: addresses, rates, start times, status codes and error kinds.
 
+use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
 
 use anello_load::{Address, ErrorKind, Errors};
@@ -32,13 +33,28 @@ pub fn parse_target(text: &str) -> Result<Target, String> {
             None => Address::Unix(path.into()),
         }));
     }
-    let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
-    match port.and_then(|port| port.parse::<u16>().ok()) {
-        None | Some(0) => Err(format!(
+    if text.starts_with("http://") || text.starts_with("https://") {
+        return Err(format!("{text:?} is a URL (use anello load http {text}, or HOST:PORT without a path)"));
+    }
+    match has_host_and_port(text) {
+        true => Ok(Target::Host(text.to_owned())),
+        false => Err(format!(
             "invalid address {text:?} (expected HOST:PORT, such as 127.0.0.1:7000, or unix:/PATH)"
         )),
-        Some(_) => Ok(Target::Host(text.to_owned())),
     }
+}
+
+/// Parses `HOST:PORT`, to be resolved.
+pub fn parse_host_and_port(text: &str) -> Result<String, String> {
+    match has_host_and_port(text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("invalid address {text:?} (expected HOST:PORT, such as 127.0.0.1:8080)")),
+    }
+}
+
+fn has_host_and_port(text: &str) -> bool {
+    let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
+    port.is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
 }
 
 pub fn parse_header(text: &str) -> Result<(String, String), String> {
@@ -50,9 +66,21 @@ pub fn parse_statuses(text: &str) -> Result<Statuses, String> {
     if text == "any" {
         return Ok(Vec::new());
     }
-    let status = |word: &str| word.trim().parse().ok().filter(|status| (100..=999).contains(status));
-    let statuses: Option<Vec<u16>> = text.split(',').map(status).collect();
-    statuses.ok_or_else(|| format!("invalid status list {text:?} (expected any, or a list such as 200,404)"))
+    let statuses: Option<Vec<_>> = text.split(',').map(|word| status_range(word.trim())).collect();
+    let statuses = statuses.map(|ranges| ranges.into_iter().flatten().collect());
+    statuses.ok_or_else(|| {
+        format!("invalid status list {text:?} (expected any, or a list such as 200,404 or 2xx)")
+    })
+}
+
+/// Parses a status code, or a class of codes such as `2xx`.
+fn status_range(word: &str) -> Option<RangeInclusive<u16>> {
+    let class = word.strip_suffix("xx").or_else(|| word.strip_suffix("XX"));
+    let (first, last) = match class {
+        Some(class) => (class.parse::<u16>().ok()?.checked_mul(100)?, 99),
+        None => (word.parse().ok()?, 0),
+    };
+    (100..=999).contains(&first).then_some(first..=first + last)
 }
 
 /// Parses the name of an error kind. Returns `None` for `all`.
@@ -125,6 +153,18 @@ impl AllowedErrors {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn statuses_are_codes_or_classes() {
+        assert_eq!(parse_statuses("200, 404"), Ok(vec![200, 404]));
+        assert_eq!(parse_statuses("any"), Ok(Vec::new()));
+        assert_eq!(parse_statuses("2xx"), Ok((200..=299).collect()));
+        assert_eq!(parse_statuses("304,4XX"), Ok([304].into_iter().chain(400..=499).collect()));
+        assert_eq!(parse_statuses("9xx").map(|statuses| statuses.last().copied()), Ok(Some(999)));
+        for invalid in ["", "xx", "0xx", "10xx", "2x", "2xX", "-2xx", "99", "1000", "2xx,", "700xx"] {
+            assert!(parse_statuses(invalid).is_err(), "{invalid}");
+        }
+    }
 
     #[test]
     fn times_are_rfc_3339_unix_seconds_or_relative() {

@@ -258,7 +258,7 @@ fn unreadable_logs_are_named() {
     }
     let before = fs::read(&good).unwrap();
     let (code, _, error) = merge(&["--hdr", good.to_str().unwrap()], &[&good]);
-    assert!(code == Some(1) && error.contains("is one of the logs to merge"), "{error}");
+    assert!(code == Some(2) && error.contains("is one of the logs to merge"), "{error}");
     assert_eq!(fs::read(&good).unwrap(), before);
     assert_eq!(merge(&[], &[]).0, Some(2));
     assert_eq!(merge(&["--json", "--csv"], &[&good]).0, Some(2));

@@ -321,7 +321,105 @@ fn body_is_sent_with_the_method() {
     assert_eq!(run(&["--method", "PUT", "--body", file, "--expect-status", "405", "--verify"]).0, Some(0));
     let code = |arguments: &[&str]| load_of("http", arguments).output().unwrap().status.code();
     assert_eq!(code(&[&url, "--body-bytes", "1", "--body", file]), Some(2));
-    assert_eq!(code(&[&url, "--method", "HEAD"]), Some(1));
+    assert_eq!(code(&[&url, "--method", "HEAD", "--expect-file", file]), Some(2));
+}
+
+#[test]
+fn unwritable_output_does_not_lose_the_report() {
+    let address = server(|_| {});
+    let short = ["-c", "2", "-d", "200ms", "--interval", "50ms", &address];
+    for flag in ["--json=/dev/full", "--csv=/dev/full", "--ndjson=/dev/full", "--hdr=/dev/full"] {
+        let (code, stdout, stderr) = output(&[&short[..], &[flag]].concat());
+        assert_eq!(code, Some(1), "{flag}: {stderr}");
+        assert!(stdout.contains("requests/s") && stdout.contains("load CPU"), "{flag}: {stdout}");
+        assert!(stderr.contains("cannot write /dev/full: No space left on device"), "{flag}: {stderr}");
+        assert_eq!(stderr.contains("ended early"), !flag.starts_with("--json"), "{flag}: {stderr}");
+    }
+    // A file is written even if the report cannot be printed.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("report.json");
+    let mut command = load(&[&short[..], &[&format!("--json={}", path.display())]].concat());
+    let output = command.stdout(File::create("/dev/full").unwrap()).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && stderr.contains("cannot print the report"), "{stderr}");
+    let report: Report = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    assert!(report.requests > 0);
+}
+
+#[test]
+fn outputs_with_the_same_file_are_rejected() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).into_os_string().into_string().unwrap();
+    let (file, link) = (path("out"), path("link"));
+    std::fs::write(&file, "").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    for other in [&file, &link] {
+        let (code, stdout, stderr) = output(&["127.0.0.1:1", "--csv", &file, "--ndjson", other]);
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{stderr}");
+        assert!(stderr.contains("another output has the same file"), "{stderr}");
+    }
+    let address = server(|_| {});
+    let (code, _, stderr) = output(&[&address, "-n", "5", "--csv", "/dev/null", "--ndjson", "/dev/null"]);
+    assert_eq!(code, Some(0), "{stderr}");
+}
+
+#[test]
+fn too_many_connections_for_open_file_limit_are_rejected() {
+    let command = env!("CARGO_BIN_EXE_anello");
+    let script = |connections: usize| {
+        let address = server(|_| {});
+        format!("ulimit -n 100; exec {command} load tcp {address} -n 200 -c {connections}")
+    };
+    for driver in ["epoll", "uring"] {
+        let run = |connections| {
+            let line = script(connections) + " --driver " + driver;
+            Command::new("sh").args(["-c", &line]).env_remove("ANELLO_DRIVER").output().unwrap()
+        };
+        let rejected = run(100);
+        let text = String::from_utf8(rejected.stderr).unwrap();
+        assert_eq!((rejected.status.code(), rejected.stdout.len()), (Some(2), 0), "{text}");
+        assert!(text.lines().count() == 1 && text.contains("the limit is 100"), "{text}");
+        // The number that the message permits can be opened.
+        let most = (1..100).rev().find(|&connections| run(connections).status.code() != Some(2)).unwrap();
+        let accepted = run(most);
+        let text = String::from_utf8(accepted.stderr).unwrap();
+        assert!(accepted.status.code() == Some(0) || text.contains("io_uring"), "{most}: {text}");
+        assert!(most > 80, "{most}");
+    }
+}
+
+#[test]
+fn load_that_ends_early_says_so() {
+    let address = tcp_server(|mut stream| {
+        let mut message = [0; 128];
+        stream.read_exact(&mut message)?;
+        stream.write_all(&message)
+    });
+    let (code, stdout, _) = output(&[&address.to_string(), "-c", "2", "-d", "10m"]);
+    assert_eq!(code, Some(1));
+    assert!(
+        stdout.contains("WARNING       the load ended early") && stdout.contains("--reconnect"),
+        "{stdout}"
+    );
+    let (code, stdout, _) = output(&[&server(|_| {}), "-c", "2", "-n", "10"]);
+    assert!(
+        code == Some(0) && stdout.contains("requests      10 in") && !stdout.contains("early"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn connect_to_changes_only_the_address() {
+    let respond = |request: &Request| {
+        let is_expected = request.fields.iter().any(|field| field == "Host: example.invalid");
+        http_response(if is_expected { "200 OK" } else { "421 Misdirected Request" }, "hello")
+    };
+    let address = tcp_server(move |stream| serve_http(stream, respond)).to_string();
+    let arguments = ["http://example.invalid/", "--connect-to", &address, "-c", "2", "-n", "10"];
+    let (code, report) = report("http", &arguments);
+    assert_eq!((code, report.requests, &report.target), (Some(0), 10, &address));
+    let conflict = ["http://example.invalid/", "--connect-to", &address, "--unix", "/run/http.sock"];
+    assert_eq!(load_of("http", &conflict).output().unwrap().status.code(), Some(2));
 }
 
 #[test]
@@ -347,6 +445,8 @@ fn wrong_http_statuses_exit_1_unless_expected_or_allowed() {
     assert_eq!(code(&[&wrong]), Some(1));
     assert_eq!(code(&[&wrong, "--expect-status", "200,404"]), Some(0));
     assert_eq!(code(&[&wrong, "--expect-status", "200, 404"]), Some(0));
+    assert_eq!(code(&[&wrong, "--expect-status", "4xx"]), Some(0));
+    assert_eq!(code(&[&wrong, "--expect-status", "2xx,5xx"]), Some(1));
     assert_eq!(code(&[&wrong, "--expect-status", "any", "--no-keep-alive"]), Some(0));
     // Exit code 0 requires at least one correct response and no errors other than the allowed errors.
     assert_eq!(code(&[&wrong, "--allow-errors"]), Some(1));
@@ -369,7 +469,7 @@ fn open_loop_prints_table_and_writes_files() {
     let (code, stdout, stderr) = output(&[&short[..], &files, &[&address]].concat());
     assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
     for expected in
-        ["open loop, 1,000 requests/s, Poisson (seed 9); 2 threads", "  corrected", "offered", "not sent"]
+        ["open loop, 1,000 requests/s, Poisson (seed 9); 2 threads", "  since due", "offered", "not sent"]
     {
         assert!(stdout.contains(expected), "{expected} is missing in:\n{stdout}");
     }
@@ -395,7 +495,7 @@ fn open_loop_prints_table_and_writes_files() {
     let (code, stdout, stderr) = output(&[&short[..], &["--ndjson", "-", &address]].concat());
     assert_eq!(code, Some(0));
     assert!(stdout.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()), "{stdout}");
-    assert!(stderr.contains("  corrected"), "{stderr}");
+    assert!(stderr.contains("  since due"), "{stderr}");
     // If an output file cannot be created, the command fails before the load starts.
     let (code, _, stderr) = output(&["-d", "10m", "--csv", "/nowhere/load.csv", &address]);
     assert_eq!(code, Some(1));
@@ -523,7 +623,7 @@ fn nonexistent_server_pid_fails_with_one_line() {
 
 #[test]
 fn invalid_command_lines_exit_2_with_reason() {
-    let invalid: [(&[&str], &str); 12] = [
+    let invalid: [(&[&str], &str); 20] = [
         (&[], "ADDR"),
         (&["nowhere"], "HOST:PORT"),
         (&["127.0.0.1:1", "--connections", "0"], "from 1 to"),
@@ -536,10 +636,34 @@ fn invalid_command_lines_exit_2_with_reason() {
         (&["127.0.0.1:1", "--rate", "5", "--think-time", "1s"], "--think-time"),
         (&["127.0.0.1:1", "--allow-errors=bytes"], "wrong_bytes"),
         (&["127.0.0.1:1", "--arrivals", "poisson"], "--rate"),
+        (&["127.0.0.1:1", "--duration", "0s"], "greater than zero"),
+        (&["http://127.0.0.1:8080"], "anello load http http://127.0.0.1:8080"),
+        (&["https://localhost/"], "anello load http https://localhost/"),
+        // Checked after the flags are parsed, but before the name is looked up.
+        (&["name.invalid:1", "-c", "1", "-t", "4"], "at least one connection each"),
+        (&["name.invalid:1", "--cores", "4095"], "--cores: core 4095 is outside"),
+        (&["name.invalid:1", "-n", "5", "-r", "1..2/1"], "of a sweep cannot be limited"),
+        (&["name.invalid:1", "--hdr", "-", "--ndjson", "-"], "cannot share standard output"),
+        (&["127.0.0.1:1", "--source-addresses", "::1"], "different address families"),
     ];
     for (arguments, reason) in invalid {
         let (code, stdout, stderr) = output(arguments);
         assert_eq!((code, stdout.as_str()), (Some(2), ""), "{arguments:?}");
+        assert!(stderr.contains(reason), "{arguments:?}: {stderr}");
+    }
+    let url = "http://name.invalid/";
+    let invalid: [(&[&str], &str); 6] = [
+        (&["--method", "CONNECT"], "method CONNECT"),
+        (&["--tls-insecure"], "require an https:// URL"),
+        (&["--path", "x"], "invalid path"),
+        (&["--header", "Content-Length: 5"], "determined by the body"),
+        (&["--shard", "0/2", "-c", "1"], "cannot divide"),
+        (&["--pipeline-depth", "0"], "pipeline depth"),
+    ];
+    for (arguments, reason) in invalid {
+        let output = load_of("http", &[&[url], arguments].concat()).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{arguments:?}: {stderr}");
         assert!(stderr.contains(reason), "{arguments:?}: {stderr}");
     }
 }
@@ -579,7 +703,7 @@ fn addresses_rates_durations_and_statuses_are_parsed() {
     for address in ["", "unix:", "localhost", ":80", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:99999"] {
         is_invalid(&[address]);
     }
-    for status in ["2xx", ""] {
+    for status in ["2x", ""] {
         let status = format!("--expect-status={status}");
         let output = load_of("http", &["http://127.0.0.1:1/", &status]).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{status}");

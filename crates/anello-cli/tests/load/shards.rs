@@ -243,12 +243,12 @@ fn shard_flags_and_variables_are_checked() {
         (&["--shard", "0/2", "--shards", "2"], &[], 2, "cannot be used with"),
         (&["--start-at", "tomorrow"], &[], 2, "RFC 3339"),
         (&["--connections", "1.5"], &[], 2, "such as 500, 10k or 1.5M"),
-        (&[], &[("JOB_COMPLETION_INDEX", "1")], 1, "the number of shards is unknown"),
-        (&["--shard", "0/2", "--rate", "1k..2k/1k"], &[], 1, "a sweep cannot be divided"),
-        (&["--shard", "0/60"], &[], 1, "cannot divide 50 connections into 60 shards"),
+        (&[], &[("JOB_COMPLETION_INDEX", "1")], 2, "the number of shards is unknown"),
+        (&["--shard", "0/2", "--rate", "1k..2k/1k"], &[], 2, "a sweep cannot be divided"),
+        (&["--shard", "0/60"], &[], 2, "cannot divide 50 connections into 60 shards"),
         (&["--start-at", "1000000000"], &[], 1, "choose a later time"),
-        (&["--connections", "4M", "--shard", "0/2"], &[], 1, "use more shards"),
-        (&["--hdr", "-", "--ndjson", "-"], &[], 1, "cannot share standard output"),
+        (&["--connections", "4M", "--shard", "0/2"], &[], 2, "use more shards"),
+        (&["--hdr", "-", "--ndjson", "-"], &[], 2, "cannot share standard output"),
     ] {
         let (actual, _, error) = load(flags, variables);
         assert!(

@@ -10,7 +10,7 @@ use anello_load::merge::{self, NamedLog, Problem, Runs};
 
 use super::flags::MergeArguments;
 use super::output::{Report, csv, error_summary, run_summary, table};
-use crate::common::error::{Context, invalid_input};
+use crate::common::error::{Context, usage_error};
 use crate::common::output::{print_stderr, show};
 use crate::load::flags::is_stdout;
 
@@ -31,11 +31,11 @@ pub fn run(arguments: &MergeArguments) -> io::Result<ExitCode> {
         if paths.iter().any(is_same) {
             let cause =
                 "cannot write the merged log: the file is one of the logs to merge (choose another file)";
-            return Err(invalid_input(cause)).context(path.display());
+            return Err(usage_error(cause)).context(path.display());
         }
-        let file = File::create(path).context(path.display())?;
-        merge::write_log(&logs, file).context(path.display())?;
     }
+    let create = |path: &PathBuf| File::create(path).context(path.display());
+    let sum_file = arguments.hdr.as_ref().map(create).transpose()?;
     if let Some(warning) = time_gap_warning(&logs) {
         print_stderr(format_args!("anello: {warning}"));
     }
@@ -47,7 +47,13 @@ pub fn run(arguments: &MergeArguments) -> io::Result<ExitCode> {
         }
         _ => table(&logs, &sums, &errors, &runs),
     };
-    show(&text)?;
+    // The sums are printed first, so that they are not lost if the log cannot be written.
+    let shown = show(&text);
+    let written = match (sum_file, &arguments.hdr) {
+        (Some(file), Some(path)) => merge::write_log(&logs, file).map(drop).context(path.display()),
+        _ => Ok(()),
+    };
+    written.and(shown)?;
     let has_responses = sums.iter().any(|sum| !sum.total.latency.is_empty());
     let is_allowed = arguments.allowed.allows(&errors.known);
     let is_one_load = !runs.problems.iter().any(Problem::is_error);
