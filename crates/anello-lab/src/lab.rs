@@ -8,7 +8,7 @@ use crate::result::LabResult;
 use crate::run::load::Load;
 use crate::run::machine::Machine;
 use crate::run::progress::{Observer, Progress};
-use crate::run::runner::Runner;
+use crate::run::runner::{RunError, Runner};
 use crate::run::{LabError, record};
 
 /// Runs the lab. If `previous` is given, resumes that run: its complete cells are not repeated, and the data from its
@@ -16,8 +16,10 @@ use crate::run::{LabError, record};
 /// warm-up in progress, and returns the results so far. All started contenders have exited when this function returns.
 ///
 /// # Errors
-/// Returns [`LabError`] if the configuration is invalid, if the machine is lost before the measurement, if no contender could be started, or if the plan, the
-/// contenders or the machine differ from those in `previous`. Failures of individual contenders are part of the result.
+/// Returns [`LabError`] if the configuration is invalid, if the machine is lost before the measurement, if a contender
+/// cannot be started for its check and [`LabConfig::keep_going`] is not set, if no contender could be started, or if
+/// the plan, the contenders or the machine differ from those in `previous`. Other failures of contenders are part of
+/// the result.
 pub fn run_from(
     config: &LabConfig,
     previous: Option<LabResult>,
@@ -42,7 +44,11 @@ pub fn run_from(
     let other_before_ns = machine.other_cpu_ns(&cores)?;
     observer.progress(Progress::Begin { slices: config.slice_count() });
     let mut runner = Runner::new(config, load, machine, observer, stop, &mut result);
-    let run = runner.run();
+    let run = match runner.run() {
+        Ok(()) => Ok(()),
+        Err(RunError::Machine(error)) => Err(error),
+        Err(RunError::Contender(failure)) => return Err(LabError::Contender(failure)),
+    };
     let ever_started = runner.finish();
     result.elapsed_ns = earlier_ns + machine.now_ns().saturating_sub(start_ns);
     let run = run.and_then(|()| {

@@ -52,8 +52,8 @@ pub use plan::scenario::{PRESETS, Resources, ScenarioError, drop_cells_over_limi
 pub use plan::site::{self, Target};
 pub use plan::{commit, peers, schedule};
 pub use report::{
-    ReportPaths, raw, render_html, render_json, render_markdown, render_page, render_plots, render_table,
-    write_html, write_json, write_reports,
+    ReportPaths, check_outputs, raw, render_html, render_json, render_markdown, render_page, render_plots,
+    render_table, write_html, write_json, write_reports,
 };
 pub use result::executable::{self, Executable};
 pub use result::{Environment, LabResult, latency, measure};

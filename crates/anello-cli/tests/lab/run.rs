@@ -29,7 +29,7 @@ fn smoke_run_compares_servers_and_writes_reports() {
     let broken = "broken=/nonexistent/server --addr 127.0.0.1:0";
     let arguments =
         ["--smoke", "--rounds", "2", "--seed", "7", "--contender", broken, "--out", out.to_str().unwrap()];
-    let Output { status, stdout, stderr } = lab(&arguments).output().unwrap();
+    let Output { status, stdout, stderr } = lab(&arguments).arg("--keep-going").output().unwrap();
     let (stdout, stderr) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
     assert!(status.success(), "{stdout}{stderr}");
     assert!(stdout.contains("bare epoll") && stdout.contains("20 connections, 128 bytes"), "{stdout}");
@@ -230,6 +230,7 @@ fn invalid_arguments_are_rejected() {
         ["--contender", "=./echo"],
         ["--seed", "x"],
         ["--load-time", "5"],
+        ["--load-time", "0s"],
         ["--connections", "1,x"],
         ["--rounds", "0"],
     ] {
@@ -237,9 +238,60 @@ fn invalid_arguments_are_rejected() {
     }
     let output = lab(&["--preset", "tls", "--contender", "a=./a"]).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.starts_with("anello: contender a does not serve TLS"), "{error}");
     assert!(error.contains("{certificate} and {key}"), "{error}");
+}
+
+#[test]
+fn unwritable_outputs_are_reported_before_the_first_slice() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).into_os_string().into_string().unwrap();
+    let (file, reports) = (path("file"), path("reports"));
+    fs::write(&file, "kept").unwrap();
+    let scenario = short_scenario(directory.path()).into_os_string().into_string().unwrap();
+    let nowhere = path("nowhere/result.json");
+    for (flags, expected) in [
+        (["--out", &file, "--json", &nowhere], format!("cannot write {file}: it is not a directory")),
+        (["--out", &reports, "--json", &nowhere], format!("cannot write {nowhere}: No such file")),
+        (["--out", &reports, "--json", "/proc/result"], "cannot write /proc/result: ".to_owned()),
+    ] {
+        let output = lab(&[&["--scenario", &scenario][..], &flags].concat()).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{flags:?}: {error}");
+        assert!(error.starts_with("anello: ") && error.contains(&expected), "{flags:?}: {error}");
+    }
+    assert_eq!(fs::read(&file).unwrap(), b"kept");
+    assert_eq!(fs::read_dir(&reports).unwrap().count(), 0, "the check leaves no file");
+    // An output that cannot be written at the end does not prevent the others.
+    let output = lab(&["--scenario", &scenario, "--out", &reports, "--json", "/dev/full"]).output().unwrap();
+    let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.code() == Some(1) && error.contains("/dev/full: No space left"), "{error}");
+    assert!(text.contains("bare epoll") && reports_in(Path::new(&reports)).len() == 3, "{text}");
+}
+
+#[test]
+fn contender_that_cannot_be_checked_ends_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let scenario = short_scenario(directory.path());
+    let text = fs::read_to_string(&scenario).unwrap().replace("check = false", "check = true");
+    fs::write(&scenario, text).unwrap();
+    let out = directory.path().join("reports");
+    let flags = ["--scenario", scenario.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    for (contender, expected) in [
+        ("other=/nonexistent/server", "cannot start /nonexistent/server"),
+        ("other=/bin/sleep 1000", "printed no ready line"),
+    ] {
+        let output = lab(&[&flags[..], &["--contender", contender]].concat()).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{error}");
+        assert!(error.contains("anello: contender other cannot be checked: "), "{error}");
+        assert!(error.contains(expected) && error.contains("--keep-going"), "{error}");
+        let output =
+            lab(&[&flags[..], &["--contender", contender, "--keep-going"]].concat()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("bare epoll"), "{text}");
+    }
 }
 
 #[test]

@@ -61,6 +61,8 @@ pub struct LabConfig {
     pub cells: Vec<Cell>,
     /// `true` if every contender is checked before the measurement.
     pub check: bool,
+    /// `true` if a contender that cannot be started for its check is left out. Otherwise, it ends the run.
+    pub keep_going: bool,
     /// Durations and repetitions.
     pub timing: Timing,
     /// Cores for the servers and the load generator.

@@ -24,7 +24,7 @@ pub use page::{render_html, render_page};
 use crate::report::chart::GroupCharts;
 use crate::result::LabResult;
 use crate::result::gzip::compress;
-use crate::run::replace::replace;
+use crate::run::replace::{check_writable, replace};
 
 /// Paths of the reports on a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +56,21 @@ pub fn write_json(result: &LabResult, path: &Path) -> io::Result<()> {
         return write(path, &compress(&serde_json::to_string(result)?)?);
     }
     write(path, render_json(result)?.as_bytes())
+}
+
+/// Checks that the reports and checkpoints can be written to `directory`, which is created if necessary, and the result
+/// to
+/// `json`. Leaves existing files unchanged.
+///
+/// # Errors
+/// Returns an error with the path if the directory or a file cannot be created, or if there is no space for it.
+pub fn check_outputs(directory: &Path, json: Option<&Path>) -> io::Result<()> {
+    if directory.exists() && !directory.is_dir() {
+        return Err(naming(directory)(io::Error::new(io::ErrorKind::NotADirectory, "it is not a directory")));
+    }
+    fs::create_dir_all(directory).map_err(naming(directory))?;
+    check_writable(&directory.join("report")).map_err(naming(directory))?;
+    json.map_or(Ok(()), |path| check_writable(path).map_err(naming(path)))
 }
 
 /// Renders all charts as SVG. Returns the file name, with extension, and the text of each.

@@ -53,6 +53,10 @@ pub enum LabError {
     /// The connection to a host was lost before the measurement, or the host rejected a call.
     #[error("{0}")]
     Machine(String),
+    /// A contender could not be started for its check, and [`LabConfig::keep_going`](crate::LabConfig::keep_going) is
+    /// not set.
+    #[error("contender {} cannot be checked: {}", .0.contender, .0.what)]
+    Contender(Failure),
     /// No contender could be started. Contains the failure of each contender.
     #[error("no contender could be started{}", list(.0))]
     NothingStarted(Vec<Failure>),

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Replaces the contents of the file at `path` with `bytes`. After an error, the file is unchanged unless the rename
 /// succeeded. If `path` is not a regular file (for example, a pipe or a terminal), it is written to directly.
@@ -14,8 +14,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Ok(_) => fs::canonicalize(path)?,
         Err(_) => path.to_owned(),
     };
-    let mut temporary_path = path.clone().into_os_string();
-    temporary_path.push(".part");
+    let temporary_path = temporary_path(&path);
     let write = || {
         let mut file = File::create(&temporary_path)?;
         file.write_all(bytes)?;
@@ -25,6 +24,25 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     // An incomplete file is useless. The error that interrupted the write is more important than a failed removal.
     write().inspect_err(|_| drop(fs::remove_file(&temporary_path)))?;
     sync_directory(&path)
+}
+
+/// Checks that [`replace`] can write the file at `path`, without changing it. A file that is not a regular file, such
+/// as a pipe, is not checked.
+pub(crate) fn check_writable(path: &Path) -> io::Result<()> {
+    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return Ok(());
+    }
+    let temporary_path = temporary_path(path);
+    let mut file = File::create(&temporary_path)?;
+    // A full disk has no space for these bytes.
+    let written = file.write_all(&[0; 4096]).and_then(|()| file.sync_all());
+    fs::remove_file(&temporary_path).and(written)
+}
+
+fn temporary_path(path: &Path) -> PathBuf {
+    let mut temporary_path = path.to_owned().into_os_string();
+    temporary_path.push(".part");
+    temporary_path.into()
 }
 
 /// Syncs the directory that contains `path`, if the file system supports it.

@@ -46,7 +46,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "COUNT", value_parser = values::up_to(MAX_COUNT))]
     pub rounds: Option<usize>,
     /// Approximate total load time, such as 5m; sets the number of passes.
-    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::nonzero_duration)]
     pub load_time: Option<Duration>,
     /// Connection counts to measure, such as 1,50,300; replaces those in the scenario.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::up_to(MAX_COUNT))]
@@ -65,6 +65,10 @@ pub struct RunArguments {
     /// Skip the correctness checks of the contenders; the report mentions this.
     #[arg(long)]
     pub skip_checks: bool,
+    /// Measure the other contenders if one cannot be started for its check, and report it; by default, the run then
+    /// ends at this check.
+    #[arg(long)]
+    pub keep_going: bool,
     /// Additional server to compare, as a command with arguments separated by spaces; can be repeated. The server
     /// prints a line with addr=IP:PORT when it is ready, and then echoes data or serves HTTP until it receives SIGTERM.
     /// In the command, {cores} is replaced by the server's cores, {root} by its document root, and {certificate} and

@@ -18,8 +18,8 @@ use std::time::Duration;
 use anello_lab::hosts::AgentProgram;
 use anello_lab::tls::Identity;
 use anello_lab::{
-    Hosts, Instructions, LabConfig, LabResult, Load, LocalMachine, Machine, Resources, checkpoint, hosts,
-    preset, resolve, run_from,
+    Hosts, Instructions, LabConfig, LabError, LabResult, Load, LocalMachine, Machine, Resources, checkpoint,
+    hosts, preset, resolve, run_from,
 };
 use clap::ValueEnum;
 
@@ -77,6 +77,8 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     config.provenance.instructions =
         arguments.instructions.as_deref().map(|path| instructions(path, &config)).transpose()?;
     config.validate().map_err(|error| usage_error(error.to_string()))?;
+    config.keep_going = arguments.keep_going;
+    anello_lab::check_outputs(&arguments.out, arguments.json.as_deref())?;
     announce(&config);
     let measured = previous.as_ref().map(|previous| previous.slices.clone()).unwrap_or_default();
     let view = has_view.then(|| View::new(&config, measured, Arc::clone(&stop))).transpose()?;
@@ -90,7 +92,10 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     // Restores the CPU affinity of this thread, because writing the reports needs no reserved core, and stops the agents
     // on other hosts.
     drop((load, machine, hosts));
-    let mut result = result.map_err(io::Error::other)?;
+    let mut result = result.map_err(|error| match error {
+        LabError::Contender(_) => usage_error(format!("{error} (correct its command, or use --keep-going)")),
+        error => io::Error::other(error),
+    })?;
     for note in notes {
         if !result.notes.contains(&note) {
             result.notes.push(note);
@@ -147,10 +152,8 @@ fn instructions(path: &Path, config: &LabConfig) -> io::Result<Instructions> {
 /// Writes the reports, even if standard output is a closed pipe, and prints the result, even if the reports cannot be
 /// written.
 fn report(result: &LabResult, arguments: &RunArguments) -> io::Result<ExitCode> {
-    let written = anello_lab::write_reports(result, &arguments.out).and_then(|paths| {
-        arguments.json.as_ref().map_or(Ok(()), |file| anello_lab::write_json(result, file))?;
-        Ok(paths)
-    });
+    let written = anello_lab::write_reports(result, &arguments.out);
+    let json_written = arguments.json.as_ref().map_or(Ok(()), |file| anello_lab::write_json(result, file));
     let mut text = format!("{}\n", anello_lab::render_table(result).trim_end());
     if let Ok(paths) = &written {
         text += &format!("\nReport: {}\nJSON:   {}\n", paths.html.display(), paths.json.display());
@@ -158,8 +161,8 @@ fn report(result: &LabResult, arguments: &RunArguments) -> io::Result<ExitCode> 
             text += &format!("Resume: {}\n", resume_command(arguments, &paths.json));
         }
     }
-    show(&text)?;
-    written.map(|_| ExitCode::SUCCESS)
+    let shown = show(&text);
+    written.and(json_written).and(shown).map(|()| ExitCode::SUCCESS)
 }
 
 fn announce(config: &LabConfig) {

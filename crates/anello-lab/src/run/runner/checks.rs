@@ -2,11 +2,11 @@
 
 use crate::plan::cell::Workload;
 use crate::plan::site::SupportedTargets;
-use crate::result::{CheckRecord, Consequence};
+use crate::result::{CheckRecord, Consequence, Failure};
 use crate::run::load::Check;
 use crate::run::machine::MachineError;
 use crate::run::progress::Progress;
-use crate::run::runner::Runner;
+use crate::run::runner::{RunError, Runner};
 
 /// Number of connections in the many-connections check, unless the contender or the machine supports fewer.
 const CHECK_CONNECTIONS: usize = 5000;
@@ -17,8 +17,9 @@ const CHECK_TLS_CONNECTIONS: usize = 1000;
 const START: &str = "start";
 
 impl Runner<'_> {
-    /// Checks all contenders, once per run. A contender that fails is excluded from the run.
-    pub(super) fn check_all(&mut self) -> Result<(), MachineError> {
+    /// Checks all contenders, once per run. A contender that fails is excluded from the run. One that cannot be started
+    /// ends the run, unless the run keeps going: it is usually a mistake in its command.
+    pub(super) fn check_all(&mut self) -> Result<(), RunError> {
         let servers = self.config.cells.iter().any(|cell| !matches!(cell.workload, Workload::Disk { .. }));
         if !self.config.check || !servers {
             return Ok(());
@@ -48,7 +49,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    fn check(&mut self, index: usize) -> Result<(), MachineError> {
+    fn check(&mut self, index: usize) -> Result<(), RunError> {
         let contender = &self.config.contenders[index];
         let max_open_connections = self.machine.max_open_connections()?;
         let limit = contender.connections_limit.unwrap_or(usize::MAX);
@@ -74,7 +75,18 @@ impl Runner<'_> {
         let start_ns = self.machine.now_ns();
         match self.start(index, &self.config.cores.server[..1]) {
             Ok(_) => {}
-            Err(lost @ MachineError::Lost(_)) => return Err(lost),
+            Err(lost @ MachineError::Lost(_)) => return Err(lost.into()),
+            Err(error) if !self.config.keep_going => {
+                let (contender, what) = (contender.name.clone(), error.to_string());
+                let consequence = Consequence::SkippedPass;
+                return Err(RunError::Contender(Failure {
+                    contender,
+                    cell: None,
+                    pass: 0,
+                    what,
+                    consequence,
+                }));
+            }
             Err(error) => {
                 let what = error.to_string();
                 // The contender cannot be checked and is therefore not measured, even if a later start would succeed.
@@ -115,7 +127,7 @@ impl Runner<'_> {
                 }
             }
         }
-        self.stop_contender(index)
+        Ok(self.stop_contender(index)?)
     }
 
     fn failed_to_start(&self, index: usize) -> bool {

@@ -122,8 +122,9 @@ impl<'a> Runner<'a> {
     /// Checks the contenders and runs all passes, until the stop flag is set.
     ///
     /// # Errors
-    /// Returns an error, which ends the run, if the machine is lost. The results so far are kept.
-    pub fn run(&mut self) -> Result<(), MachineError> {
+    /// Returns an error, which ends the run, if the machine is lost; the results so far are kept. Also returns an error
+    /// if a contender cannot be started for its check, unless the run keeps going.
+    pub fn run(&mut self) -> Result<(), RunError> {
         self.check_all()?;
         for pass in 0..self.config.timing.passes {
             if self.stopped() {
@@ -500,6 +501,19 @@ fn merge_latencies(latencies: &mut Latencies, position: (usize, usize), histogra
 fn ready_line_value<'a>(ready_line: &'a str, name: &str) -> Option<&'a str> {
     let words = ready_line.split_whitespace();
     words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')).find(|value| !value.is_empty())
+}
+
+/// Reason why a run has ended early.
+pub enum RunError {
+    Machine(MachineError),
+    /// The contender cannot be started for its check.
+    Contender(Failure),
+}
+
+impl From<MachineError> for RunError {
+    fn from(error: MachineError) -> RunError {
+        RunError::Machine(error)
+    }
 }
 
 /// Failure of a slice or a connection.

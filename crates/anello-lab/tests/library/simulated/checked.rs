@@ -58,7 +58,8 @@ fn start_failure_during_check_excludes_contender_from_measurement() {
     let simulation = simulation("late", Fault::CannotStartOnce);
     let stop = AtomicBool::new(false);
     let (mut load, mut machine) = (simulation.load(), simulation.machine());
-    let result = run(&config("late"), &mut load, &mut machine, &mut |_| {}, &stop).unwrap();
+    let config = LabConfig { keep_going: true, ..config("late") };
+    let result = run(&config, &mut load, &mut machine, &mut |_| {}, &stop).unwrap();
     assert!(result.slices.iter().all(|slice| slice.contender != 2));
     let late = result.checks.iter().find(|check| check.contender == "late").unwrap();
     assert_eq!((late.what.as_str(), late.passed), ("start", false));
@@ -67,6 +68,18 @@ fn start_failure_during_check_excludes_contender_from_measurement() {
     for cell in &result.cells {
         assert!(matches!(&cell.rows[2].outcome, Outcome::Skipped(why) if why.contains("first start fails")));
     }
+}
+
+#[test]
+fn start_failure_during_check_ends_run_unless_it_keeps_going() {
+    let simulation = simulation("late", Fault::CannotStartOnce);
+    let stop = AtomicBool::new(false);
+    let (mut load, mut machine) = (simulation.load(), simulation.machine());
+    let mut checked = 0;
+    let on_progress = &mut |progress| checked += usize::from(matches!(progress, Progress::Slices { .. }));
+    let error = run(&config("late"), &mut load, &mut machine, on_progress, &stop).unwrap_err();
+    assert!(matches!(&error, LabError::Contender(failure) if failure.contender == "late"), "{error}");
+    assert!(error.to_string().contains("first start fails") && checked == 0, "{error}");
 }
 
 #[test]

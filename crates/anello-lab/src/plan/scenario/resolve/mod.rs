@@ -75,6 +75,7 @@ impl Resolver<'_> {
             reference,
             cells,
             check: file.check.unwrap_or(true),
+            keep_going: false,
             timing: Timing {
                 slice,
                 warm_up: file.warm_up,
