@@ -11,11 +11,11 @@
 //! # Wake-ups
 //!
 //! The runtime's timers fire up to 0.13 ms late on io_uring, and up to 1.1 ms late on epoll, because `epoll_wait(2)`
-//! has a resolution of 1 ms. The pacer therefore sleeps until shortly before the next request is due, and then polls
+//! has a resolution of 1 ms. The runner therefore sleeps until shortly before the next request is due, and then polls
 //! the clock without sleeping. Each of these polls is one turn of the runtime's event loop, so replies are still
-//! received. At rates below a few hundred requests per second the core is idle nearly all the time; above a thousand
-//! per second, it is always busy. The time spent polling with nothing to do is counted (`pacing_ns`), so it is not
-//! mistaken for work.
+//! received. While no connection could send a request ([`pacer`](crate::engine::pacer)), it sleeps. At rates below a
+//! few hundred requests per second the core is idle nearly all the time; above a thousand per second, it is always
+//! busy. The time spent polling with nothing to do is counted (`pacing_ns`), so it is not mistaken for work.
 //!
 //! The runner is polled by the future that runs the session, because the runtime polls that future once per turn of its
 //! event loop. A task that wakes itself would be polled hundreds of times before the sockets are polled.
@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use anello::time::{Sleep, sleep};
 
+use crate::engine::pacer::{Pacer, SharedPacer};
 use crate::engine::schedule::Schedule;
 use crate::engine::shared::{ProgressSnapshot, Shared};
 use crate::engine::slot::{AbortReason, ConnectionSlot};
@@ -40,12 +41,6 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 /// Grace period for in-flight requests after the load has been stopped, in nanoseconds.
 const STOP_GRACE_NS: u64 = 500_000_000;
-
-/// Maximum number of requests in the due queues of a thread. Further requests count as unsent.
-const MAX_QUEUED_REQUESTS: usize = 4_000_000;
-
-/// Limits the requests dispatched per turn, so that replies, timeouts and stop requests are handled at any rate.
-const MAX_DISPATCHED_PER_TURN: usize = 10_000;
 
 /// Receiver of measurement events. `()` ignores all events.
 pub(crate) trait Observer {
@@ -101,8 +96,8 @@ pub(crate) struct Throughput {
 pub(crate) struct MeasurementRunner<'a> {
     shared: Rc<Shared>,
     slots: &'a [Rc<ConnectionSlot>],
+    pacer: &'a SharedPacer,
     observer: &'a mut dyn Observer,
-    pacer: Option<Pacer>,
     phase: Phase,
     interval_ns: Option<u64>,
     tick_ns: u64,
@@ -136,6 +131,7 @@ impl<'a> MeasurementRunner<'a> {
     pub fn new(
         shared: &Rc<Shared>,
         slots: &'a [Rc<ConnectionSlot>],
+        pacer: &'a SharedPacer,
         request: &MeasurementRequest,
         schedule: Option<Schedule>,
         observer: &'a mut dyn Observer,
@@ -145,10 +141,13 @@ impl<'a> MeasurementRunner<'a> {
         shared.count_from_ns.set(count_from_ns);
         shared.deadline_ns.set(deadline_ns);
         shared.counters.last_ns.set(count_from_ns);
-        let pacer = schedule.map(|schedule| {
-            Pacer::new(schedule, request.start_ns, deadline_ns, MAX_QUEUED_REQUESTS / slots.len().max(1))
-        });
-        shared.schedule_finished.set(pacer.is_none());
+        slots.iter().for_each(|slot| slot.is_ready.set(false));
+        shared.ready.set(0);
+        shared.schedule_finished.set(schedule.is_none());
+        pacer.0.replace(
+            schedule
+                .map(|schedule| Pacer::new(schedule, slots.to_vec(), request.start_ns, deadline_ns, shared)),
+        );
         shared.queues_closed.set(false);
         let interval_ns = request.interval.map(nanoseconds);
         let first_end_ns = interval_ns
@@ -156,8 +155,8 @@ impl<'a> MeasurementRunner<'a> {
         Self {
             shared: Rc::clone(shared),
             slots,
-            observer,
             pacer,
+            observer,
             phase: if request.warm_up.is_zero() { Phase::Measuring } else { Phase::WarmUp },
             tick_ns: nanoseconds(TICK.min(shared.load.stall_timeout / 4)).max(1_000_000),
             next_tick_ns: 0,
@@ -182,17 +181,10 @@ impl<'a> MeasurementRunner<'a> {
         {
             self.pacing_ns += now_ns.saturating_sub(idle_since_ns);
         }
+        self.register_waker(context);
         // This precedes dispatching, so that each request is counted in the phase in which it is due.
         self.advance_phase(now_ns);
-        if let Some(pacer) = &mut self.pacer
-            && pacer.is_due(now_ns)
-        {
-            pacer.dispatch_due(now_ns, self.slots, &self.shared, self.observer.is_paused());
-            if pacer.is_finished(now_ns) {
-                self.pacer = None;
-                self.finish_schedule();
-            }
-        }
+        self.dispatch(now_ns);
         if now_ns >= self.next_tick_ns {
             self.next_tick_ns = now_ns + self.tick_ns;
             self.tick(now_ns);
@@ -200,10 +192,40 @@ impl<'a> MeasurementRunner<'a> {
         self.schedule_wake_up(now_ns, context);
     }
 
+    fn register_waker(&self, context: &Context<'_>) {
+        let mut runner = self.shared.runner.borrow_mut();
+        if !runner.as_ref().is_some_and(|runner| runner.will_wake(context.waker())) {
+            *runner = Some(context.waker().clone());
+        }
+    }
+
+    /// Dispatches requests that are due to connections that are ready.
+    fn dispatch(&mut self, now_ns: u64) {
+        let shared = &self.shared;
+        let mut pacer = self.pacer.0.borrow_mut();
+        let Some(running) = &mut *pacer else { return };
+        running.set_paused(self.observer.is_paused(), now_ns, shared);
+        let is_lazy = running.is_lazy(now_ns);
+        running.dispatch(now_ns, shared, || is_lazy && shared.ready.get() == 0);
+        if running.is_finished(now_ns) {
+            running.count_offered(now_ns, shared);
+            *pacer = None;
+            drop(pacer);
+            self.finish_schedule();
+        }
+    }
+
+    /// Counts the requests of the schedule that have become due.
+    fn count_offered(&self, now_ns: u64) {
+        if let Some(pacer) = &mut *self.pacer.0.borrow_mut() {
+            pacer.count_offered(now_ns, &self.shared);
+        }
+    }
+
     /// Ends the measurement and returns the results since the last interval.
-    pub fn finish(mut self) -> FinalInterval {
+    pub fn finish(self) -> FinalInterval {
         // Requests can remain in the schedule if no connection is left.
-        self.abandon_schedule();
+        self.abandon_schedule(u64::MAX);
         let end_ns = self.shared.counters.last_ns.get().max(self.last_interval_end_ns);
         let interval = self.interval(end_ns);
         let throughput = self.throughput.unwrap_or_else(|| self.throughput_until(end_ns, interval.requests));
@@ -226,9 +248,15 @@ impl<'a> MeasurementRunner<'a> {
         let (count_from_ns, deadline_ns) = (self.shared.count_from_ns.get(), self.shared.deadline_ns.get());
         if self.phase == Phase::WarmUp && now_ns >= count_from_ns.min(deadline_ns) {
             self.phase = Phase::Measuring;
+            if let Some(pacer) = &mut *self.pacer.0.borrow_mut() {
+                pacer.end_warm_up();
+            }
             self.observer.warmed_up(self.shared.counters.take_interval(0, 0));
             self.pacing_ns = 0;
             self.shared.counters.last_ns.set(count_from_ns);
+        }
+        if self.phase == Phase::Measuring && now_ns >= self.next_interval_end_ns.min(deadline_ns) {
+            self.count_offered(now_ns);
         }
         if let Some(interval_ns) = self.interval_ns
             && now_ns >= self.next_interval_end_ns
@@ -259,7 +287,7 @@ impl<'a> MeasurementRunner<'a> {
             && now_ns >= deadline_ns.saturating_add(nanoseconds(self.shared.load.drain_timeout))
         {
             self.phase = Phase::Finished;
-            self.abandon_schedule();
+            self.abandon_schedule(u64::MAX);
             self.clear_queues();
         }
     }
@@ -278,16 +306,11 @@ impl<'a> MeasurementRunner<'a> {
         self.slots.iter().for_each(|slot| slot.wake());
     }
 
-    /// Counts the requests that have not been dispatched as unsent.
-    fn abandon_schedule(&mut self) {
-        if let Some(pacer) = self.pacer.take() {
-            let remaining = pacer.remaining_requests(self.shared.count_from_ns.get());
-            let remaining = remaining.min(self.shared.remaining_requests.get());
-            let counters = &self.shared.counters;
-            counters.add_offered(remaining);
-            counters.add_unsent(remaining);
-            self.finish_schedule();
-        }
+    /// Counts the requests that are due until then and have not been dispatched as unsent.
+    fn abandon_schedule(&self, until_ns: u64) {
+        let Some(mut pacer) = self.pacer.0.take() else { return };
+        pacer.abandon(until_ns, &self.shared);
+        self.finish_schedule();
     }
 
     fn clear_queues(&self) {
@@ -309,8 +332,7 @@ impl<'a> MeasurementRunner<'a> {
             self.shared.deadline_ns.set(now_ns.min(self.shared.deadline_ns.get()));
             self.shared.stopping.set(true);
             self.next_interval_end_ns = u64::MAX;
-            self.pacer = None;
-            self.finish_schedule();
+            self.abandon_schedule(now_ns);
             self.clear_queues();
         }
         if self.abort_at_ns.is_some_and(|abort_at_ns| now_ns >= abort_at_ns) {
@@ -329,11 +351,14 @@ impl<'a> MeasurementRunner<'a> {
             Phase::Finished => u64::MAX,
         };
         let mut wake_ns = phase_end_ns.min(self.next_tick_ns).min(self.next_interval_end_ns);
-        if let Some(pacer) = &self.pacer {
-            let sleep_until_ns = pacer.due_ns().saturating_sub(pacer.wake_margin_ns);
+        // While no connection is ready, no request can be sent until a connection wakes the runner.
+        let pacer = self.pacer.0.borrow();
+        let is_active = |pacer: &&Pacer| self.shared.ready.get() > 0 || !pacer.is_lazy(now_ns);
+        if let Some(pacer) = pacer.as_ref().filter(is_active) {
+            let sleep_until_ns = pacer.sleep_until_ns();
             if sleep_until_ns <= now_ns {
                 // A request is still due here if more requests were due than can be dispatched in one turn.
-                self.idle_poll = (!pacer.is_due(now_ns)).then(|| (now_ns, self.shared.polls.get()));
+                self.idle_poll = (now_ns < pacer.due_ns()).then(|| (now_ns, self.shared.polls.get()));
                 context.waker().wake_by_ref();
                 return;
             }
@@ -347,88 +372,5 @@ impl<'a> MeasurementRunner<'a> {
             self.timer_ns = 0;
             context.waker().wake_by_ref();
         }
-    }
-}
-
-/// Dispatches scheduled requests to their connections.
-struct Pacer {
-    schedule: Schedule,
-    start_ns: u64,
-    end_ns: u64,
-    /// Due time of the next request, and slot index of its connection. `None` if there are no more requests.
-    next: Option<(u64, usize)>,
-    /// Time before the due time at which the pacer stops sleeping.
-    wake_margin_ns: u64,
-    /// Maximum number of requests in the due queue of one connection.
-    max_queue_len: usize,
-}
-
-impl Pacer {
-    fn new(schedule: Schedule, start_ns: u64, end_ns: u64, max_queue_len: usize) -> Self {
-        // Exceeds the time by which the runtime's timers can be late.
-        let wake_margin_ns = match anello::current_driver() {
-            Some(driver) if driver.name == "uring" => 300_000,
-            // Only the resolution of the timers matters, and the core is never delayed.
-            Some(driver) if driver.is_simulated() => 150_000,
-            _ => 1_300_000,
-        };
-        let mut pacer = Self { schedule, start_ns, end_ns, next: None, wake_margin_ns, max_queue_len };
-        pacer.advance();
-        pacer
-    }
-
-    fn due_ns(&self) -> u64 {
-        self.next.map_or(self.end_ns, |(due_ns, _)| due_ns)
-    }
-
-    /// Returns `true` if a request is due, or if the schedule has reached its end.
-    fn is_due(&self, now_ns: u64) -> bool {
-        now_ns >= self.due_ns()
-    }
-
-    /// Returns `true` at the end of the schedule. Connections run until then, even if no more requests are due.
-    fn is_finished(&self, now_ns: u64) -> bool {
-        self.next.is_none() && now_ns >= self.end_ns
-    }
-
-    fn advance(&mut self) {
-        let next = self.schedule.next().map(|(ns, slot)| (self.start_ns.saturating_add(ns), slot));
-        self.next = next.filter(|&(due_ns, _)| due_ns < self.end_ns);
-    }
-
-    fn dispatch_due(&mut self, now_ns: u64, slots: &[Rc<ConnectionSlot>], shared: &Shared, is_paused: bool) {
-        for _ in 0..MAX_DISPATCHED_PER_TURN {
-            let Some((due_ns, slot_index)) = self.next.filter(|&(due_ns, _)| due_ns <= now_ns) else {
-                return;
-            };
-            let slot = &slots[slot_index];
-            // During a ramp, a connection gets no requests before it is opened.
-            if due_ns >= slot.open_at_ns.get() && !is_paused {
-                if shared.remaining_requests.get() == 0 {
-                    (self.next, self.end_ns) = (None, due_ns);
-                    return;
-                }
-                shared.take_request(due_ns);
-                let counts = u64::from(due_ns >= shared.count_from_ns.get());
-                shared.counters.add_offered(counts);
-                let mut due_queue = slot.due_queue.borrow_mut();
-                if slot.broken.get() || due_queue.len() >= self.max_queue_len {
-                    shared.counters.add_unsent(counts);
-                } else {
-                    due_queue.push_back(due_ns);
-                    drop(due_queue);
-                    slot.wake_if_ready();
-                }
-            }
-            self.advance();
-        }
-    }
-
-    /// Returns the number of remaining requests that are due after the warm-up.
-    fn remaining_requests(&self, count_from_ns: u64) -> u64 {
-        let Some((due_ns, _)) = self.next else { return 0 };
-        let from_ns = count_from_ns.saturating_sub(self.start_ns);
-        let remaining = self.schedule.remaining_requests(from_ns, self.end_ns.saturating_sub(self.start_ns));
-        remaining.saturating_add(u64::from(due_ns >= count_from_ns))
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod connection;
 pub(crate) mod identity;
 pub(crate) mod measurement;
+pub(crate) mod pacer;
 pub(crate) mod pause;
 pub(crate) mod run;
 pub(crate) mod schedule;

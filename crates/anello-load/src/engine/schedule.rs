@@ -21,9 +21,9 @@ use crate::model::config::{Arrivals, LoadConfig};
 
 const SECOND_NS: u128 = 1_000_000_000;
 
-/// Maximum number of Poisson arrivals that are counted one by one. Above this limit, the expected number is used
-/// instead, which is accurate to within 0.1 %.
-const MAX_COUNTED_ARRIVALS: f64 = 10e6;
+/// Maximum number of Poisson arrivals that are counted one by one, which takes 2 ms. Above this limit, the expected
+/// number is used instead; its standard deviation is the square root.
+pub(crate) const COUNTED_EXACTLY: u64 = 100_000;
 
 /// The connections of one thread: those whose global index is `thread` modulo `threads`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,10 +71,15 @@ impl Share {
 #[derive(Clone, Debug)]
 pub struct Schedule {
     share: Share,
+    /// Number of connections in the share.
+    own_connections: usize,
     arrivals: Arrivals,
     per_second: u64,
     /// Number of requests generated so far.
     index: u64,
+    /// Number of the next request in the whole load, and index of its connection within the thread.
+    request: u64,
+    local_index: usize,
     random: Rng,
     /// Due time of the last Poisson arrival.
     poisson_ns: f64,
@@ -84,7 +89,9 @@ impl Schedule {
     /// Creates the schedule of one thread. `per_second` is the rate over all threads.
     pub fn new(share: Share, per_second: u64, arrivals: Arrivals, seed: u64) -> Self {
         let random = Rng::with_seed(seed ^ (share.thread as u64 + 1).wrapping_mul(0xA076_1D64_78BD_642F));
-        Self { share, arrivals, per_second: per_second.max(1), index: 0, random, poisson_ns: 0.0 }
+        let (per_second, request, own_connections) = (per_second.max(1), share.thread as u64, share.count());
+        let (index, local_index, poisson_ns) = (0, 0, 0.0);
+        Self { share, own_connections, arrivals, per_second, index, request, local_index, random, poisson_ns }
     }
 
     /// Returns the number of remaining requests that are due in `from_ns..to_ns`, without iterating over long
@@ -97,9 +104,9 @@ impl Schedule {
                 u64::try_from(to.saturating_sub(from)).unwrap_or(u64::MAX)
             }
             Arrivals::Poisson => {
-                let expected = (to_ns as f64 - self.poisson_ns.max(from_ns as f64)) / self.poisson_mean_ns();
-                if expected > MAX_COUNTED_ARRIVALS {
-                    return expected as u64;
+                let expected = |from_ns: f64| (to_ns as f64 - from_ns) / self.poisson_mean_ns();
+                if expected(self.poisson_ns) > COUNTED_EXACTLY as f64 {
+                    return expected(self.poisson_ns.max(from_ns as f64)) as u64;
                 }
                 let due_times = self.clone().map(|(ns, _)| ns).take_while(|&ns| ns < to_ns);
                 due_times.filter(|&ns| ns >= from_ns).count() as u64
@@ -125,17 +132,22 @@ impl Iterator for Schedule {
     /// Due time in nanoseconds since the start, and index of the connection within its thread.
     type Item = (u64, usize);
 
+    #[inline]
     fn next(&mut self) -> Option<(u64, usize)> {
-        let connection_count = self.share.count() as u64;
-        let (round, local_index) =
-            (self.index.checked_div(connection_count)?, (self.index % connection_count) as usize);
+        let (local_index, request) = (self.local_index, self.request);
+        let last_index = self.own_connections.checked_sub(1)?;
         self.index += 1;
+        // Divisions would take longer than the rest of the function.
+        (self.local_index, self.request) = if local_index < last_index {
+            (local_index + 1, request + self.share.threads as u64)
+        } else {
+            (0, request - (last_index * self.share.threads) as u64 + self.share.connections as u64)
+        };
         let at_ns = match self.arrivals {
-            Arrivals::Constant => {
-                let request = u128::from(round) * self.share.connections as u128
-                    + self.share.global_index(local_index) as u128;
-                u64::try_from(request * SECOND_NS / u128::from(self.per_second)).ok()?
-            }
+            Arrivals::Constant => match request.checked_mul(SECOND_NS as u64) {
+                Some(nanoseconds) => nanoseconds / self.per_second,
+                None => u64::try_from(u128::from(request) * SECOND_NS / u128::from(self.per_second)).ok()?,
+            },
             Arrivals::Poisson => {
                 // In (0, 1], so that the logarithm is finite.
                 let uniform = 1.0 - self.random.f64();

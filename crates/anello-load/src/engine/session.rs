@@ -15,6 +15,7 @@ use futures_util::stream::{self, StreamExt};
 
 use crate::engine::connection::{Connection, ConnectionState};
 use crate::engine::measurement::{FinalInterval, MeasurementRequest, MeasurementRunner, Observer, TICK};
+use crate::engine::pacer::SharedPacer;
 use crate::engine::schedule::{Schedule, Share};
 use crate::engine::shared::{ProgressSnapshot, Shared};
 use crate::engine::slot::ConnectionSlot;
@@ -34,6 +35,7 @@ pub struct Session {
     /// All connections of this thread in index order, including broken ones.
     pub(crate) connections: Vec<Connection>,
     slots: Vec<Rc<ConnectionSlot>>,
+    pacer: Rc<SharedPacer>,
     share: Share,
     connect_errors: Errors,
     /// Number of slices so far.
@@ -104,14 +106,16 @@ impl Session {
         };
         let shared = Rc::new(Shared::new(load, exchange, origin));
         let slots: Vec<_> = (0..share.count()).map(|_| Rc::<ConnectionSlot>::default()).collect();
+        let pacer = Rc::<SharedPacer>::default();
         let connection = |(slot_index, slot): (usize, &Rc<ConnectionSlot>)| Connection {
             index: share.global_index(slot_index) as u64,
             slot: Rc::clone(slot),
+            pacer: Rc::clone(&pacer),
             ..Connection::default()
         };
         let connections = slots.iter().enumerate().map(connection).collect();
         let mut session =
-            Self { shared, connections, slots, share, connect_errors: Errors::default(), slices: 0 };
+            Self { shared, connections, slots, pacer, share, connect_errors: Errors::default(), slices: 0 };
         // In a ramp, connections are opened one by one. If each request has its own connection, the connection is
         // opened when the request is due.
         if session.shared.load.ramp.is_zero() && session.shared.keep_alive {
@@ -211,7 +215,8 @@ impl Session {
         let schedule = schedule.map(|((_, arrivals, seed), (per_second, number))| {
             Schedule::new(self.share, per_second, arrivals, seed.wrapping_add(number << 32))
         });
-        let mut runner = MeasurementRunner::new(&shared, &self.slots, request, schedule, observer);
+        let mut runner =
+            MeasurementRunner::new(&shared, &self.slots, &self.pacer, request, schedule, observer);
         let running =
             self.connections.drain(..).map(|connection| anello::spawn(connection.run(Rc::clone(&shared))));
         let mut tasks = AbortOnDrop(running.collect());

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use anello::time::{self, timeout};
@@ -63,6 +64,10 @@ pub(crate) struct Shared {
     pub deadline_ns: Cell<u64>,
     /// Set when the load is stopped. From then on, a connection can finish without having sent a request.
     pub stopping: Cell<bool>,
+    /// Open loop: number of connections that wait until a request is due, and could send it immediately.
+    pub ready: Cell<usize>,
+    /// Wakes the runner of the measurement.
+    pub runner: RefCell<Option<Waker>>,
     /// Open loop: set when the schedule dispatches no more requests.
     pub schedule_finished: Cell<bool>,
     /// Open loop: set when the drain time is over. Requests that are still queued count as unsent.
@@ -97,6 +102,8 @@ impl Shared {
             remaining_requests: Cell::new(u64::MAX),
             deadline_ns: Cell::new(0),
             stopping: Cell::new(false),
+            ready: Cell::new(0),
+            runner: RefCell::default(),
             schedule_finished: Cell::new(true),
             queues_closed: Cell::new(false),
             counters: Counters::new(open_loop),
@@ -121,6 +128,30 @@ impl Shared {
     #[inline]
     pub fn counts(&self, due_ns: u64) -> bool {
         due_ns >= self.count_from_ns.get()
+    }
+
+    /// Open loop: changes the flag of a connection that says whether it is ready. Returns whether this is a change.
+    /// Wakes the runner for the first ready connection, because it dispatches nothing while there is none.
+    #[inline]
+    pub fn set_ready(&self, flag: &Cell<bool>, is_ready: bool) -> bool {
+        if flag.replace(is_ready) == is_ready {
+            return false;
+        }
+        match (self.ready.get(), is_ready) {
+            (0, true) => {
+                self.ready.set(1);
+                self.wake_runner();
+            }
+            (count, true) => self.ready.set(count + 1),
+            (count, false) => self.ready.set(count.saturating_sub(1)),
+        }
+        true
+    }
+
+    pub fn wake_runner(&self) {
+        if let Some(runner) = &*self.runner.borrow() {
+            runner.wake_by_ref();
+        }
     }
 
     /// Takes a request that starts at this time off the number of requests that may still be started.

@@ -22,7 +22,8 @@ pub(crate) struct ConnectionSlot {
     /// Number of requests at the front of `due_queue` that have been sent before.
     pub resend_count: Cell<usize>,
     waker: RefCell<Option<Waker>>,
-    is_full: Cell<bool>,
+    /// Open loop: set while the task waits until a request is due, and could send it immediately.
+    pub is_ready: Cell<bool>,
     /// Time at which the connection is opened in a ramp.
     pub open_at_ns: Cell<u64>,
     /// Set if the connection has failed and is not opened again.
@@ -94,10 +95,8 @@ impl ConnectionSlot {
         shared.counters.add_unsent(shared.counted(queued));
     }
 
-    /// `is_full` is true if the task cannot send a request until it has received a reply.
     #[inline]
-    pub fn register_waker(&self, waker: &Waker, is_full: bool) {
-        self.is_full.set(is_full);
+    pub fn register_waker(&self, waker: &Waker) {
         let mut registered = self.waker.borrow_mut();
         if !registered.as_ref().is_some_and(|registered| registered.will_wake(waker)) {
             *registered = Some(waker.clone());
@@ -108,13 +107,6 @@ impl ConnectionSlot {
     pub fn wake(&self) {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
-        }
-    }
-
-    #[inline]
-    pub fn wake_if_ready(&self) {
-        if !self.is_full.get() {
-            self.wake();
         }
     }
 

@@ -99,10 +99,10 @@ pub struct LoadConfig {
     /// default. Messages differ by connection and by request, so a reply to a different request is detected. With HTTP,
     /// later responses for a path are compared with its first complete response that has an expected status.
     pub verify: bool,
-    /// Whether a connection is opened again after an error; off by default. If an HTTP server closes or resets a connection
-    /// between requests, that is not an error, and the connection is always opened again. A request that was sent less
-    /// than one second before such a close is sent again if the connection has already received a reply. Its latency is
-    /// measured from the first time it was sent.
+    /// Whether a connection is opened again after an error; off by default. If an HTTP server closes or resets a
+    /// connection between requests, that is not an error, and the connection is always opened again. A request that was
+    /// sent less than one second before such a close is sent again if the connection has already received a reply. Its
+    /// latency is measured from the first time it was sent.
     pub reconnect: bool,
     /// Timeout for opening all connections; 10 seconds by default, at most 24 hours. In a ramp, and when a connection
     /// is reopened, the timeout applies to each connection separately.

@@ -289,8 +289,8 @@ impl Report {
         is_late.then_some(error.p99_ns)
     }
 
-    /// Returns `true` if the measurement ended before its planned end because no connection was left. Returns `false` for
-    /// a sweep.
+    /// Returns `true` if the measurement ended before its planned end because no connection was left. Returns `false`
+    /// for a sweep.
     pub fn ended_early(&self) -> bool {
         let has_no_connection = self.connections_open_at_end == 0 && self.steps.is_empty();
         has_no_connection && !self.interrupted && self.elapsed_ns < self.duration_ns

@@ -663,3 +663,54 @@ fn stop_does_not_wait_for_pending_connects() {
         }
     }
 }
+
+#[test]
+fn saturated_open_loop_takes_no_more_turns_than_closed_loop() {
+    const DURATION: Duration = Duration::from_millis(200);
+    for_each_simulated_kernel(async || {
+        let measure = async |mode, connections| {
+            let address = virtual_time::server(|mut stream| async move {
+                loop {
+                    let mut message = [0; MESSAGE_BYTES];
+                    stream.read_exact(&mut message).await?;
+                    time::sleep(Duration::from_millis(2)).await;
+                    stream.write_all(&message).await?;
+                }
+            });
+            let (duration, drain_timeout) = (DURATION, Duration::ZERO);
+            let echo = LoadConfig::echo(address, MESSAGE_BYTES);
+            let load = LoadConfig { connections, mode, duration, drain_timeout, ..echo };
+            let turns = || anello::current_driver_metrics().unwrap().turns;
+            let before = turns();
+            let interval = virtual_time::run(&load).await.0.interval;
+            (interval, turns() - before)
+        };
+        for connections in [1, 10] {
+            let (closed, closed_turns) =
+                measure(Mode::Closed { think_time: Duration::ZERO }, connections).await;
+            for arrivals in [Arrivals::Constant, Arrivals::Poisson] {
+                let mode = Mode::Open { per_second: 100_000, arrivals, seed: 1 };
+                let (open, turns) = measure(mode, connections).await;
+                assert!(
+                    open.requests * 100 >= closed.requests * 97,
+                    "{} of {}",
+                    open.requests,
+                    closed.requests
+                );
+                // The start of the schedule is awaited without sleeping.
+                assert!(
+                    turns <= closed_turns * 105 / 100 + 300,
+                    "{turns} turns, {closed_turns} in a closed loop"
+                );
+                let offered = open.counts.offered.unwrap();
+                assert_eq!(offered, open.requests + open.counts.unsent, "{:?}", open.counts.errors);
+                let tolerance = if arrivals == Arrivals::Constant { 0 } else { 600 };
+                assert!(offered.abs_diff(20_000) <= tolerance, "{offered}");
+                // Latency is measured from the due times. When the last request was sent, it had been due for long.
+                let lag_ns = 200_000_000 * open.counts.unsent / offered;
+                assert!(open.latency.max() > lag_ns - 5_000_000, "{}", open.latency.max());
+                assert!(open.uncorrected.unwrap().max() < 3_000_000);
+            }
+        }
+    });
+}

@@ -49,6 +49,7 @@ impl Connection {
     #[inline]
     fn poll(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<()> {
         shared.polls.set(shared.polls.get() + 1);
+        shared.set_ready(&self.slot.is_ready, false);
         self.now_ns = 0;
         loop {
             let is_finished = match self.state {
@@ -79,7 +80,10 @@ impl Connection {
             let Poll::Ready(received) = stream.poll_receive(context) else {
                 // In a closed loop, a connection with requests in flight is woken only by its socket.
                 if shared.open_loop || self.in_flight.is_empty() {
-                    self.slot.register_waker(context.waker(), self.in_flight.len() >= shared.max_in_flight);
+                    self.slot.register_waker(context.waker());
+                    let is_ready = shared.open_loop && self.in_flight.len() < shared.max_in_flight;
+                    shared
+                        .set_ready(&self.slot.is_ready, is_ready && self.slot.due_queue.borrow().is_empty());
                 }
                 return Poll::Pending;
             };
@@ -107,7 +111,7 @@ impl Connection {
     /// Polls a connection that is not open. Returns `true` if it has completed the measurement.
     #[cold]
     fn poll_disconnected(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<bool> {
-        self.slot.register_waker(context.waker(), false);
+        self.slot.register_waker(context.waker());
         match &mut self.state {
             ConnectionState::Broken => return Poll::Ready(true),
             ConnectionState::Closed => return self.poll_closed(shared, context),
@@ -185,10 +189,16 @@ impl Connection {
         }
         let now_ns = self.now(shared);
         let due_ns = match shared.open_loop {
-            true => self.slot.due_queue.borrow_mut().pop_front(),
+            true => {
+                self.pacer.dispatch_to(&self.slot, 1, now_ns, shared);
+                self.slot.due_queue.borrow_mut().pop_front()
+            }
             false => self.is_think_time_elapsed(context).then_some(now_ns),
         };
-        let Some(due_ns) = due_ns else { return Poll::Pending };
+        let Some(due_ns) = due_ns else {
+            shared.set_ready(&self.slot.is_ready, shared.open_loop);
+            return Poll::Pending;
+        };
         if !shared.open_loop {
             shared.take_request(due_ns);
         }
@@ -253,6 +263,8 @@ impl Connection {
             return usize::from(self.reserved_request.is_some());
         }
         if shared.open_loop {
+            let now_ns = self.now(shared);
+            self.pacer.dispatch_to(&self.slot, capacity, now_ns, shared);
             return capacity.min(self.slot.due_queue.borrow().len());
         }
         if (self.think.is_some() && !self.is_think_time_elapsed(context)) || self.is_finished(shared) {

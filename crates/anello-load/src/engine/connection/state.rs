@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anello::time::{Sleep, sleep};
 
+use crate::engine::pacer::SharedPacer;
 use crate::engine::shared::{InFlightRequest, Shared};
 use crate::engine::slot::{AbortReason, ConnectionSlot};
 use crate::model::errors::{ConnectionError, ErrorKind};
@@ -40,6 +41,8 @@ pub(crate) struct Connection {
     /// Closed loop: first send times of requests that are sent again because the connection closed before their reply.
     pub resend_queue: VecDeque<u64>,
     pub slot: Rc<ConnectionSlot>,
+    /// Open loop: the schedule of the thread.
+    pub pacer: Rc<SharedPacer>,
     /// The request for which the connection is opened, if each request has its own connection.
     pub reserved_request: Option<InFlightRequest>,
     /// Closed loop: think time before the next request.
