@@ -75,9 +75,20 @@ fn draw_phase(state: &LoadState, frame: &mut Frame<'_>, area: Rect) {
     let step = if state.is_sweep { format!(", step {}", state.steps + 1) } else { String::new() };
     let left = (planned - elapsed).max(0.0);
     let paused = if state.is_paused() { "PAUSED, " } else { "" };
-    let label = format!("{paused}{name}{step}: {elapsed:.0} s of {planned:.0} s, {left:.0} s left");
+    let limit = state.max_requests.filter(|_| progress.phase == Phase::Measuring);
+    let (label, ratio) = match limit {
+        Some(limit) => {
+            let [requests, all] = [progress.requests, limit].map(format_count);
+            let label = format!("{paused}{name}: {requests} of {all} requests, {elapsed:.0} s");
+            (label, progress.requests as f64 / limit as f64)
+        }
+        None => {
+            let label = format!("{paused}{name}{step}: {elapsed:.0} s of {planned:.0} s, {left:.0} s left");
+            (label, if planned > 0.0 { elapsed / planned } else { 1.0 })
+        }
+    };
     let colour = if state.is_paused() { Color::Yellow } else { Color::Blue };
-    let ratio = if planned > 0.0 { (elapsed / planned).clamp(0.0, 1.0) } else { 1.0 };
+    let ratio = ratio.clamp(0.0, 1.0);
     let gauge = Gauge::default().ratio(ratio).label(label).use_unicode(true).gauge_style(colour);
     frame.render_widget(gauge, area);
 }
@@ -226,6 +237,15 @@ mod tests {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(state, frame)).unwrap();
         terminal.backend().to_string()
+    }
+
+    #[test]
+    fn view_of_limited_load_shows_requests() {
+        let mut state = state(4);
+        state.max_requests = Some(1_000_000);
+        let screen = render(&state, 80, 24);
+        let requests = format_count(state.progress.as_ref().unwrap().requests);
+        assert!(screen.contains(&format!("measuring: {requests} of 1,000,000 requests, 4 s")), "{screen}");
     }
 
     #[test]

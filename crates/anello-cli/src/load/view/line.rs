@@ -11,6 +11,8 @@ use crate::common::output::progress_bar;
 /// State of the progress line: elapsed time, current request rate, latency of the last interval, and errors.
 pub struct ProgressLine {
     pub bar: ProgressBar,
+    /// Number of requests after which the load ends, if it is limited.
+    max_requests: Option<u64>,
     /// Latency of the last interval.
     latency: Option<Latency>,
     /// Phase, elapsed time and requests at the start of the current rate measurement.
@@ -22,9 +24,9 @@ pub struct ProgressLine {
 }
 
 impl ProgressLine {
-    pub fn new() -> Self {
+    pub fn new(max_requests: Option<u64>) -> Self {
         let bar = progress_bar("{wide_bar} {percent}%  {msg}");
-        Self { bar, latency: None, previous: None, rate: 0.0, is_full_second: false }
+        Self { bar, max_requests, latency: None, previous: None, rate: 0.0, is_full_second: false }
     }
 
     pub fn update(&mut self, event: &Event<'_>) {
@@ -46,8 +48,10 @@ impl ProgressLine {
 
     fn show(&mut self, progress: &Progress) {
         let (elapsed, planned) = (progress.elapsed, progress.planned);
-        self.bar.set_length(u64::try_from(planned.as_millis()).unwrap_or(u64::MAX));
-        self.bar.set_position(u64::try_from(elapsed.min(planned).as_millis()).unwrap_or(u64::MAX));
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let limit = self.max_requests.filter(|_| progress.phase == Phase::Measuring);
+        self.bar.set_length(limit.unwrap_or(milliseconds(planned)));
+        self.bar.set_position(limit.map_or(milliseconds(elapsed.min(planned)), |_| progress.requests));
         self.measure_rate(progress);
         let mut text = match progress.phase {
             Phase::Waiting => {

@@ -36,7 +36,7 @@ impl Display {
     ) -> io::Result<Self> {
         Ok(match has_view {
             true => Self::View(Box::new(View::new(load, Arc::clone(stop), pause.clone())?)),
-            false => Self::Line(ProgressLine::new()),
+            false => Self::Line(ProgressLine::new(load.requests)),
         })
     }
 

@@ -19,6 +19,8 @@ pub struct LoadState {
     pub connections: usize,
     /// Length of the measurement, or of a step of a sweep.
     duration: Duration,
+    /// Number of requests after which the load ends, if it is limited.
+    pub max_requests: Option<u64>,
     is_open_loop: bool,
     pub is_sweep: bool,
     pub progress: Option<Progress>,
@@ -77,6 +79,7 @@ impl LoadState {
                 + &load.shard.as_ref().map_or(String::new(), |shard| format!(", shard {shard}")),
             connections: load.own_connections(),
             duration: load.duration,
+            max_requests: load.requests,
             is_open_loop: !matches!(load.mode, Mode::Closed { .. }),
             is_sweep: matches!(load.mode, Mode::Sweep(_)),
             progress: None,
