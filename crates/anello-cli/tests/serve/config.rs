@@ -265,7 +265,7 @@ fn problems_name_line_and_remedy() {
         ("max-connections = 1.5", "not a float"),
         ("max-connections = -1", "max-connections: invalid value \"-1\": "),
         ("addr = 8080", "expected a list of strings, not an integer (for example addr = [\"ADDRESS\"])"),
-        ("addr = \"localhost\"", "addr: invalid address \"localhost\" (expected 127.0.0.1:7000"),
+        ("addr = \"localhost\"", "addr: invalid address \"localhost\" (expected IP:PORT"),
         ("tls-key = [\"key.pem\"]", "expected a string, not a list"),
         ("tls-cert = true", "expected a string, not a boolean (for example tls-cert = \"FILE\")"),
         (
