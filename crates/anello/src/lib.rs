@@ -26,7 +26,26 @@
 //!
 //! A [`Runtime`] runs tasks on one thread; [`Workers`] starts one runtime per core. `ARCHITECTURE.md` describes the
 //! modules, and `docs/internals/how-it-works.md` traces a request through them.
-
+//!
+//! # Guides
+//!
+//! The directory `docs` of the repository is a book. To begin: `getting-started.md`, and the tutorial, which builds an echo
+//! server, a proxy and a web service, and tests them on a simulated network. For a decision or a task: `guides/`
+//! `choose-a-driver.md`, `from-tokio.md`, `ecosystem.md` (crates that work), `axum.md`, `simulate.md`, `scale.md` and
+//! `operate.md`.
+//!
+//! # Features
+//!
+//! None is enabled by default.
+//!
+//! | feature | effect |
+//! |---|---|
+//! | `compat-tokio` | streams implement the traits of `tokio::io` |
+//! | `compat-futures-io` | streams implement the traits of `futures-io` |
+//! | `compat-hyper` | streams implement the traits of hyper 1, which has an executor and a timer ([`compat`]) |
+//! | `compat-rustls` | sessions of rustls over streams ([`compat`]) |
+//! | `metrics` | [`RuntimeMetrics`] are passed to the crate `metrics` |
+//! | `sim` | the simulated driver, for tests ([`DriverKind`]) |
 //!
 //! # Tracing
 //!

@@ -36,29 +36,6 @@ impl Options {
     }
 }
 
-/// Forwards connections until `accept` returns `None`, and then waits for the open connections. Returns the number of
-/// connections that are still open after the drain timeout, and aborts them.
-pub async fn serve(
-    accept: impl AsyncFn() -> io::Result<Option<TcpStream>>,
-    options: Options,
-) -> io::Result<usize> {
-    let options = Rc::new(options);
-    let mut connections = JoinSet::new();
-    while let Some(client) = accept().await? {
-        // Release the tasks that have completed.
-        while connections.try_join_next().is_some() {}
-        let options = Rc::clone(&options);
-        connections.spawn(async move {
-            if let Err(error) = forward(client, &options).await {
-                eprintln!("connection failed: {error}");
-            }
-        });
-    }
-    let drain = async { while connections.join_next().await.is_some() {} };
-    timeout(options.drain_timeout, drain).await.ok();
-    Ok(connections.len())
-}
-
 async fn forward(client: TcpStream, options: &Options) -> io::Result<()> {
     let server = timeout(options.connect_timeout, TcpStream::connect(&*options.upstream)).await??;
     let last_activity = Cell::new(Instant::now());
@@ -95,4 +72,27 @@ async fn wait_until_idle(last_activity: &Cell<Instant>, timeout: Duration) {
         }
         sleep_until(deadline).await;
     }
+}
+
+/// Forwards connections until `accept` returns `None`, and then waits for the open connections. Returns the number of
+/// connections that are still open after the drain timeout, and aborts them.
+pub async fn serve(
+    accept: impl AsyncFn() -> io::Result<Option<TcpStream>>,
+    options: Options,
+) -> io::Result<usize> {
+    let options = Rc::new(options);
+    let mut connections = JoinSet::new();
+    while let Some(client) = accept().await? {
+        // Release the tasks that have completed.
+        while connections.try_join_next().is_some() {}
+        let options = Rc::clone(&options);
+        connections.spawn(async move {
+            if let Err(error) = forward(client, &options).await {
+                eprintln!("connection failed: {error}");
+            }
+        });
+    }
+    let drain = async { while connections.join_next().await.is_some() {} };
+    timeout(options.drain_timeout, drain).await.ok();
+    Ok(connections.len())
 }

@@ -1,40 +1,75 @@
 //! Tests for the pages: the table of contents, the links, and the sources of the Rust examples.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use super::document::{Document, documents, repository};
 
-/// Returns the sources and tests of the package that the tutorial describes.
-fn tutorial_sources() -> Vec<String> {
-    let mut sources = Vec::new();
-    for directory in ["src", "src/bin", "tests", "tests/common"] {
-        for entry in fs::read_dir(repository().join("examples/tutorial").join(directory)).expect("directory")
-        {
-            let path = entry.expect("entry").path();
-            if path.is_file() {
-                sources.push(fs::read_to_string(path).expect("source"));
+const TUTORIAL: &str = "docs/tutorial/";
+
+/// The package that the tutorial describes is compiled and tested. A reader who copies every block has the same files.
+#[test]
+fn blocks_of_tutorial_are_whole_files() {
+    let is_source = |name: &str| {
+        (name.starts_with("src/") || name.starts_with("tests/"))
+            && name.ends_with(".rs")
+            && !name.contains(' ')
+    };
+    let mut files = BTreeMap::<String, Vec<String>>::new();
+    let mut chapters = documents();
+    chapters.retain(|document| document.path.starts_with(TUTORIAL));
+    chapters.sort_by(|one, other| one.path.cmp(&other.path));
+    for document in &chapters {
+        let (mut file, mut block) = (None, None);
+        for line in document.text.lines() {
+            match (line.strip_prefix("```"), &mut block) {
+                (Some(language), None) => block = Some((language, Vec::new())),
+                (Some(_), Some((language, lines))) => {
+                    if *language == "rust" {
+                        let file =
+                            file.clone().unwrap_or_else(|| panic!("{}: a block of no file", document.path));
+                        files.entry(file).or_default().push(lines.join("\n"));
+                    }
+                    block = None;
+                }
+                (None, Some((_, lines))) => lines.push(line),
+                (None, None) => {
+                    let names = line.split('`').skip(1).step_by(2);
+                    // Modules are added to `src/lib.rs` in the text.
+                    for module in names.clone().filter(|name| name.starts_with("pub mod ")) {
+                        files.entry("src/lib.rs".to_owned()).or_default().push(module.to_owned());
+                    }
+                    file = names.filter(|name| is_source(name)).last().map(str::to_owned).or(file);
+                }
             }
         }
     }
-    sources
+    for (file, blocks) in files {
+        let source = repository().join("examples/tutorial").join(&file);
+        let source = fs::read_to_string(&source).unwrap_or_else(|error| panic!("{file}: {error}"));
+        if file == "src/lib.rs" {
+            let mut lines: Vec<_> =
+                blocks.iter().flat_map(|block| block.lines()).filter(|line| !line.is_empty()).collect();
+            lines.sort_unstable();
+            let mut expected: Vec<_> = source.lines().filter(|line| !line.is_empty()).collect();
+            expected.sort_unstable();
+            assert_eq!(lines, expected, "the modules in the tutorial");
+        } else {
+            assert_eq!(blocks.join("\n\n") + "\n", source, "{file} in the tutorial");
+        }
+    }
 }
 
 #[test]
-fn rust_examples_are_doctests_or_parts_of_tutorial() {
+fn rust_examples_of_all_other_pages_are_doctests() {
     let crates = ["crates/anello/src/lib.rs", "crates/anello-http/src/lib.rs"];
     let sources = crates.map(|path| fs::read_to_string(repository().join(path)).expect("source")).concat();
-    let tutorial = tutorial_sources();
     let mut found = 0;
-    for document in documents() {
+    let pages = documents().into_iter().filter(|document| !document.path.starts_with(TUTORIAL));
+    for document in pages {
         let (fenced, ..) = document.blocks();
         for block in fenced.iter().filter(|block| block.language.starts_with("rust")) {
             found += 1;
-            if document.path.starts_with("docs/tutorial/") {
-                let text = block.lines.join("\n");
-                let is_part = tutorial.iter().any(|source| source.contains(&text));
-                assert!(is_part, "{}: not in any file of examples/tutorial:\n{text}", document.path);
-                continue;
-            }
             let is_compiled = ["rust", "rust,no_run"].contains(&block.language.as_str());
             assert!(is_compiled, "{}: a block of type {:?} is not compiled", document.path, block.language);
             let included = sources.contains(&format!("include_str!(\"../../../{}\")", document.path));
