@@ -42,7 +42,7 @@ use crate::allocator::live_bytes;
 use crate::common::{
     Rng, Setup, hang_timeout, in_own_process, on_every_driver, random_simulator, seeds, variable, within,
 };
-use crate::deliberate::{Deliberate, contain, panic_deliberately, silence};
+use crate::deliberate::{Deliberate, contain, contain_lost_timers, panic_deliberately, silence};
 use crate::operations::Kind;
 
 /// Number of seeds on the simulated kernels, unless `ANELLO_SEEDS` sets another one.
@@ -330,7 +330,7 @@ fn drop_survivors(world: &World, random: &mut Rng) {
                     };
                     // After a panic, the future must not be polled again.
                     let mut polled = Poll::Ready(());
-                    contain(|| polled = future.as_mut().poll(&mut Context::from_waker(&waker)));
+                    contain_lost_timers(|| polled = future.as_mut().poll(&mut Context::from_waker(&waker)));
                     actors::drop_hostile(waker);
                     is_ready = polled.is_ready();
                     if is_ready {
