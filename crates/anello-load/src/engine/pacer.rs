@@ -90,8 +90,8 @@ impl Pacer {
         // Exceeds the time by which the runtime's timers can be late.
         let wake_margin_ns = match anello::current_driver() {
             Some(driver) if driver.name == "uring" => 300_000,
-            // Only the resolution of the timers matters, and the core is never delayed.
-            Some(driver) if driver.is_simulated() => 150_000,
+            // The timers of the virtual clock are exact.
+            Some(driver) if driver.is_simulated() => 0,
             _ => 1_300_000,
         };
         let count_from_ns = shared.count_from_ns.get();
