@@ -119,7 +119,7 @@ impl ListeningSocket {
     }
 }
 
-/// The sockets of all addresses, and the files of those that have one.
+/// The sockets of all addresses, and the socket files of Unix addresses.
 #[derive(Default)]
 struct Bound {
     sockets: Vec<ListeningSocket>,

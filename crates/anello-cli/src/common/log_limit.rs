@@ -25,7 +25,7 @@ pub struct LogLimit(Mutex<HashMap<Identifier, Lines>>);
 /// The lines that were logged by one line of code.
 struct Lines {
     period_start: Instant,
-    /// Number in this period, including those that were suppressed.
+    /// Number of lines in this period, including suppressed lines.
     count: u64,
 }
 

@@ -143,7 +143,7 @@ mod tests {
                 }
                 encoder
             };
-            // The allocator would reuse the memory of those that are dropped.
+            // The allocator would reuse the memory of dropped encoders.
             let mut encoders = Vec::new();
             for coding in [Coding::Brotli, Coding::Gzip, Coding::Zstandard] {
                 // The tables of the library, which all encoders share.

@@ -61,7 +61,7 @@ pub struct LabConfig {
     pub cells: Vec<Cell>,
     /// `true` if every contender is checked before the measurement.
     pub check: bool,
-    /// `true` if a contender that cannot be started for its check is left out. Otherwise, it ends the run.
+    /// `true` if a contender that cannot be started for its check is skipped. Otherwise, it ends the run.
     pub keep_going: bool,
     /// Durations and repetitions.
     pub timing: Timing,

@@ -4,7 +4,7 @@
 //! dispatches to connections that are ready (idle, with an empty queue) when requests become due, and a connection that
 //! has just received a reply dispatches until it has a request of its own. While no connection is ready, nothing is
 //! dispatched and the runner sleeps. Requests for which the server is too slow therefore cost nothing until a
-//! connection can send them; the number of those that wait is computed from the schedule.
+//! connection can send them; the number of waiting requests is computed from the schedule.
 //!
 //! ```text
 //!            dispatched                    due, not dispatched            not due

@@ -189,7 +189,7 @@ impl Driver {
         matches!(*self.backend, Backend::SimCompletion(_) | Backend::SimReadiness(_))
     }
 
-    /// Returns `true` in a forked child process. Other methods panic there, apart from those that release something.
+    /// Returns `true` in a forked child process. There, releasing a socket or file has no effect; other calls panic.
     pub fn is_foreign(&self) -> bool {
         !self.backend.owner.is_current()
     }

@@ -1,5 +1,5 @@
-//! Objects that a child process of `fork(2)` must not use: rings, which the kernel does not map in the child, and threads,
-//! which the child does not have.
+//! Objects that a child process of `fork(2)` must not use: rings and threads. The kernel maps no ring in the child, and
+//! the child has only the thread that called `fork`.
 
 use std::ptr;
 use std::sync::Once;
@@ -22,8 +22,8 @@ impl OwnerProcess {
     pub fn current() -> Self {
         static REGISTERED: Once = Once::new();
         REGISTERED.call_once(|| {
-            // SAFETY: the function has the required type, and only increments a static integer. If there is no memory to
-            // register it, forks are not recognized.
+            // SAFETY: the function has the required type, and only increments a static integer. If there is no memory
+            // to register it, forks are not recognized.
             #[cfg(not(miri))]
             unsafe {
                 libc::pthread_atfork(None, None, Some(count_fork))
@@ -55,8 +55,8 @@ fn panic_in_child() -> ! {
     )
 }
 
-/// A static value of which each process has its own. The child of a fork creates it anew, and leaks that of its parent,
-/// which may be locked.
+/// A static value of which each process has its own. The child of a fork creates a new one, and leaks that of its
+/// parent, because another thread may have held a lock of it.
 pub(crate) struct PerProcess<T: 'static> {
     current: AtomicPtr<Owned<T>>,
     new: fn() -> T,
