@@ -286,7 +286,6 @@ pub(crate) enum Wait {
     /// The handler, or the next part of a response body.
     Response,
     /// The streams of an HTTP/2 connection, which reads from the client in the meantime.
-    #[cfg_attr(not(feature = "http2"), expect(dead_code, reason = "only HTTP/2 connections have streams"))]
     Streams,
     /// The handler of an upgraded connection, which detects a client reset itself.
     UpgradeHandler,
