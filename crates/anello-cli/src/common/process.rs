@@ -20,8 +20,12 @@ const INTERRUPTED: i32 = 130;
 /// Standard streams, listening sockets, signals, access log, metrics thread, temporary descriptors of a handover.
 const BASE_DESCRIPTORS: usize = 24;
 
-/// Driver and wake-up descriptor.
-const DESCRIPTORS_PER_LOAD_THREAD: usize = 2;
+/// Files of the output, and files that the load generator opens for a moment to read the CPU time of the machine and of
+/// the server.
+const LOAD_DESCRIPTORS: usize = 8;
+
+/// Driver, two wake-up descriptors, and the file that a thread opens for a moment to read its own CPU time.
+const DESCRIPTORS_PER_LOAD_THREAD: usize = 4;
 
 /// Driver, wake-up descriptors, signals, document root, and a duplicate of each listening socket.
 const DESCRIPTORS_PER_WORKER: usize = 10;
@@ -61,7 +65,7 @@ pub fn own_descriptors(workers: usize) -> usize {
 pub fn check_open_files(connections: usize, threads: usize) -> io::Result<()> {
     let limit = open_file_limit();
     let open_files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-    let needed = connections + DESCRIPTORS_PER_LOAD_THREAD * threads + open_files;
+    let needed = connections + DESCRIPTORS_PER_LOAD_THREAD * threads + LOAD_DESCRIPTORS + open_files;
     if needed <= limit {
         return Ok(());
     }
