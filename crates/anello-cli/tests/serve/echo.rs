@@ -352,8 +352,12 @@ fn address_in_use_is_rejected_for_any_number_of_workers() {
         // The source address of other connections on this machine is another one, so that their ports cannot be that
         // of the server after its end.
         let server = Served::start_echo(&["--addr", "127.0.0.77:0", "--cores", cores]);
-        for cores in ["0", "0,0"] {
-            let output = command(&["--addr", server.address(), "--cores", cores]).output().unwrap();
+        // The servers wait for the address at the same time.
+        let others = ["0", "0,0"].map(|cores| {
+            command(&["--addr", server.address(), "--cores", cores]).stderr(Stdio::piped()).spawn().unwrap()
+        });
+        for other in others {
+            let output = other.wait_with_output().unwrap();
             let stderr = String::from_utf8(output.stderr).unwrap();
             assert_eq!(output.status.code(), Some(1), "{stderr}");
             assert!(stderr.contains(server.address()) && stderr.contains("in use"), "{stderr}");

@@ -22,10 +22,10 @@ const FILES: usize = 200;
 /// Time after which the cache revalidates every entry.
 const REVALIDATED_AFTER: Duration = Duration::from_millis(1100);
 
-/// Returns the files to which this process's open descriptors refer.
+/// Returns the files to which this process's open descriptors refer, without opening one.
 fn open_files() -> Vec<String> {
-    let entries = fs::read_dir("/proc/self/fd").expect("list descriptors");
-    let targets = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    let targets =
+        (0..LIMIT).filter_map(|descriptor| fs::read_link(format!("/proc/self/fd/{descriptor}")).ok());
     targets.map(|target| target.to_string_lossy().into_owned()).collect()
 }
 
@@ -55,25 +55,27 @@ fn cache_releases_descriptors_on_shortage_and_removal() {
             assert!(count() > 0);
 
             // Open all remaining descriptors. The cache then closes its own descriptors to serve new requests.
-            let mut other_files = Vec::new();
-            while let Ok(file) = File::open("/dev/null") {
-                other_files.push(file);
-            }
+            let open_others = || std::iter::from_fn(|| File::open("/dev/null").ok());
+            let mut other_files: Vec<File> = open_others().collect();
             for target in ["/large-0.bin", "/large-1.bin", "/hello.txt", "/docs/"] {
                 assert_eq!(client.get(target).await.status, 200, "{target}");
             }
 
             // In the first round, the cache closes the descriptors that it opened for the requests above. In the second
-            // round, it has none left to close and serves the files that it holds in memory.
-            for _ in 0..2 {
-                while let Ok(file) = File::open("/dev/null") {
-                    other_files.push(file);
-                }
+            // round, it has none left to close and serves the files that it holds in memory. Another round follows if a
+            // thread of the file pool closed a descriptor after this test had opened the remaining ones.
+            let inside = format!("{}/", directory.to_str().expect("UTF-8 path"));
+            let is_served = || open_files().iter().any(|target| target.starts_with(&inside));
+            let mut rounds = 0;
+            while rounds < 2 || is_served() {
+                other_files.extend(open_others());
                 sleep(REVALIDATED_AFTER).await;
                 for target in ["/hello.txt", "/docs/", "/hello.txt"] {
                     assert_eq!(client.get(target).await.status, 200, "{target}");
                 }
+                rounds += 1;
             }
+            other_files.extend(open_others());
             assert_eq!(client.get("/large-2.bin").await.status, 503);
             drop(other_files);
 
