@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bare;
+mod checks;
 #[path = "../common/mod.rs"]
 mod common;
 mod faults;

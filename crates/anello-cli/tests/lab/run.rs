@@ -14,7 +14,7 @@ use std::time::Duration;
 use anello_lab::LabResult;
 use anello_lab::result::{Outcome, Row};
 
-fn lab(arguments: &[&str]) -> Command {
+pub fn lab(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
     command.args(["lab", "run"]).args(arguments).env_remove("ANELLO_DRIVER");
     command
@@ -109,7 +109,7 @@ fn assert_plots(stem: &Path, result: &LabResult) {
 }
 
 /// Writes a scenario with one cell that takes a fraction of a second. Returns its path.
-fn short_scenario(directory: &Path) -> PathBuf {
+pub fn short_scenario(directory: &Path) -> PathBuf {
     let scenario = directory.join("short.toml");
     let text = r#"
         name = "short"
@@ -268,51 +268,6 @@ fn unwritable_outputs_are_reported_before_the_first_slice() {
     let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.code() == Some(1) && error.contains("/dev/full: No space left"), "{error}");
     assert!(text.contains("bare epoll") && reports_in(Path::new(&reports)).len() == 3, "{text}");
-}
-
-/// Runs the lab with checks, the contender `bare epoll` and this one.
-fn run_with_contender(contender: &str, flags: &[&str]) -> Output {
-    let directory = tempfile::tempdir().unwrap();
-    let scenario = short_scenario(directory.path());
-    let text = fs::read_to_string(&scenario).unwrap().replace("check = false", "check = true");
-    fs::write(&scenario, text).unwrap();
-    let out = directory.path().join("reports");
-    let paths = ["--scenario", scenario.to_str().unwrap(), "--out", out.to_str().unwrap()];
-    lab(&[&paths[..], &["--contender", contender], flags].concat()).output().unwrap()
-}
-
-fn assert_run_ends_before_measurement(contender: &str, expected: &str) {
-    let output = run_with_contender(contender, &[]);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{error}");
-    assert!(error.contains("anello: contender other cannot be checked: "), "{error}");
-    assert!(error.contains(expected) && error.contains("--keep-going"), "{error}");
-}
-
-fn assert_others_are_measured_with_keep_going(contender: &str) {
-    let output = run_with_contender(contender, &["--keep-going"]);
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("bare epoll"), "{text}");
-}
-
-#[test]
-fn contender_that_does_not_start_ends_run() {
-    let contender = "other=/nonexistent/server";
-    assert_run_ends_before_measurement(contender, "cannot start /nonexistent/server");
-    assert_others_are_measured_with_keep_going(contender);
-}
-
-/// Contender for whose ready line the lab waits 10 s. Two tests use it, so that they wait at the same time.
-const SILENT_CONTENDER: &str = "other=/bin/sleep 1000";
-
-#[test]
-fn silent_contender_ends_run() {
-    assert_run_ends_before_measurement(SILENT_CONTENDER, "printed no ready line");
-}
-
-#[test]
-fn silent_contender_is_ignored_with_keep_going() {
-    assert_others_are_measured_with_keep_going(SILENT_CONTENDER);
 }
 
 #[test]
