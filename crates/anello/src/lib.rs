@@ -53,7 +53,7 @@
 //!
 //! | level | spans | events |
 //! |---|---|---|
-//! | warning, error | | [slow polls](RuntimeBuilder::slow_poll_threshold), exhausted descriptors, fallbacks, failures in the background |
+//! | warning, error | | [slow](RuntimeBuilder::slow_poll_threshold) and [blocked](RuntimeBuilder::blocked_poll_threshold) polls, exhausted descriptors, fallbacks, failures in the background |
 //! | info | | a runtime starts, with its driver |
 //! | debug | `worker` (`index`, `core`), `task` (`name`, `id`, `spawned_at`; only [named](task::Builder) tasks), `connect` (`peer`), `blocking` (`spawned_at`) | a connection is accepted or established, a runtime stops, a thread of a pool starts or exits |
 //!

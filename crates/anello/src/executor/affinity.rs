@@ -36,7 +36,7 @@ pub(super) fn unpin_thread(pinned: &PinnedCore) {
     if sched_getaffinity(None).is_ok_and(|current| current == only(pinned.core))
         && let Err(error) = sched_setaffinity(None, &pinned.previous)
     {
-        log_event!(DEBUG, %error, "a blocking thread stays on the core of the worker that started it");
+        log_event!(DEBUG, %error, "a thread stays on the core of the worker that started it");
     }
 }
 

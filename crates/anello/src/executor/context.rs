@@ -17,6 +17,7 @@ use super::task::{self, Owner};
 use super::task_counters::TaskCounters;
 use super::turn_limit::TurnLimit;
 use super::wait_queue::WaitQueue;
+use super::watchdog::WatchedWorker;
 use super::wheel::{TimerKey, Wheel};
 use crate::driver::{
     Clock, Driver, Key, Lingering, Notifier, Packed, PollIo, Table, Wait, WakeQueue, catch_and_log_panic,
@@ -120,6 +121,8 @@ pub(crate) struct Inbox {
     pub(super) notifier: Notifier,
     /// Identifies this worker in the state of other workers' mailboxes.
     pub(super) worker_id: u64,
+    /// `None` unless polls that do not return are reported.
+    pub(super) watched: Option<Arc<WatchedWorker>>,
 }
 
 #[derive(Debug)]
@@ -292,10 +295,14 @@ impl Drop for RunGuard {
 }
 
 impl Shared {
-    pub(super) fn new(driver: Driver, counters: TaskCounters) -> std::io::Result<Rc<Self>> {
+    pub(super) fn new(
+        driver: Driver,
+        counters: TaskCounters,
+        watched: Option<Arc<WatchedWorker>>,
+    ) -> std::io::Result<Rc<Self>> {
         static RUNTIMES: AtomicU64 = AtomicU64::new(0);
         let worker_id = RUNTIMES.fetch_add(1, Ordering::Relaxed);
-        let inbox = Inbox { mailbox: Mailbox::new(), notifier: driver.notifier()?, worker_id };
+        let inbox = Inbox { mailbox: Mailbox::new(), notifier: driver.notifier()?, worker_id, watched };
         let clock = driver.clock();
         let (is_simulated, receives_in_polls) = (driver.is_simulated(), driver.receives_in_polls());
         #[cfg(feature = "compat-hyper")]

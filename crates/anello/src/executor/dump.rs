@@ -1,14 +1,18 @@
 //! The identity of the running task, and lists of all tasks of a runtime.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
 use std::panic::Location;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use super::blocking::blocking_id;
 use super::context::{Shared, with_current};
 use super::handle::Handle;
-use super::join::JoinHandle;
+use super::join_error::JoinError;
 use super::task_info::Id;
+use super::watchdog::{Blocked, BlockedPoll};
 
 /// Returns the id of the task, or of the closure passed to [`spawn_blocking`](crate::spawn_blocking), that is running on
 /// this thread.
@@ -49,7 +53,7 @@ pub fn try_id() -> Option<Id> {
 /// The tasks of a runtime at one moment, as returned by [`task::dump`](crate::task::dump) and
 /// [`Handle::dump`](crate::Handle::dump), ordered by id.
 ///
-/// Its `Display` form has one line per task.
+/// Its `Display` form has one line per task, and the backtrace of a blocked worker.
 ///
 /// ```
 /// # anello::example! {
@@ -66,6 +70,9 @@ pub fn try_id() -> Option<Id> {
 pub struct Dump {
     /// The tasks. The future passed to `block_on` is not included.
     pub tasks: Vec<TaskDump>,
+    /// The poll that blocks the worker, if it has not responded to [`Handle::dump`](crate::Handle::dump). `tasks` then
+    /// contains only the task that is being polled.
+    pub blocked: Option<BlockedPoll>,
 }
 
 /// A task in a [`Dump`].
@@ -115,7 +122,7 @@ pub struct TaskDump {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TaskState {
-    /// The task is being polled: it has requested the dump.
+    /// The task is being polled: it has requested the dump, or it blocks its worker ([`Dump::blocked`]).
     Running,
     /// The task has been woken and will be polled.
     Ready,
@@ -157,10 +164,19 @@ impl Handle {
     /// Returns the tasks of this runtime, except the one that it spawns to create the list. Any thread can await the
     /// result.
     ///
-    /// The worker responds between two polls. If it does not respond for a long time, one of its tasks is blocking it.
+    /// The worker responds between two polls. If a poll does not return,
+    ///
+    /// - with [`RuntimeBuilder::blocked_poll_threshold`](crate::RuntimeBuilder::blocked_poll_threshold), the result
+    ///   describes the blocked poll instead, once it has lasted as long as the threshold, or up to 1 second longer if
+    ///   the worker does not respond to a signal either;
+    /// - without it, the call waits until the poll returns. Use [`timeout`](crate::time::timeout) on another worker to
+    ///   bound it.
+    ///
+    /// The request is sent before the future is polled. Call it for all workers before awaiting the first result, so
+    /// that a blocked worker does not delay the others.
     ///
     /// # Errors
-    /// The returned handle resolves to a [`JoinError`](crate::JoinError) if the runtime has been dropped.
+    /// The returned future resolves to a [`JoinError`](crate::JoinError) if the runtime has been dropped.
     ///
     /// ```
     /// # anello::example! {
@@ -170,12 +186,41 @@ impl Handle {
     /// assert_eq!((dump.tasks.len(), dump.tasks[0].id), (1, task.id()));
     /// # }
     /// ```
-    pub fn dump(&self) -> JoinHandle<Dump> {
-        self.spawn(async {
+    pub fn dump(&self) -> impl Future<Output = Result<Dump, JoinError>> + Send + use<> {
+        let mut response = self.spawn(async {
             let (own, mut dump) = (try_id(), dump());
             dump.tasks.retain(|task| Some(task.id) != own);
             dump
+        });
+        let mut blocked = self.inbox.watched.as_ref().map(|worker| worker.when_blocked());
+        poll_fn(move |context| {
+            if let Poll::Ready(dump) = Pin::new(&mut response).poll(context) {
+                return Poll::Ready(dump);
+            }
+            match blocked.as_mut().map(|blocked| Pin::new(blocked).poll(context)) {
+                Some(Poll::Ready(Ok(poll))) => Poll::Ready(Ok(Dump::of_blocked(poll))),
+                // Nothing reports blocked polls in a forked child process.
+                Some(Poll::Ready(Err(_))) => {
+                    blocked = None;
+                    Poll::Pending
+                }
+                Some(Poll::Pending) | None => Poll::Pending,
+            }
         })
+    }
+}
+
+impl Dump {
+    fn of_blocked((blocked, task): Blocked) -> Self {
+        let tasks = task.map(|task| TaskDump {
+            id: task.id,
+            name: task.name.as_deref().map(str::to_owned),
+            location: task.location,
+            state: TaskState::Running,
+            polls: 0,
+            longest_poll: None,
+        });
+        Self { tasks: tasks.into_iter().collect(), blocked: Some(blocked) }
     }
 }
 
@@ -206,13 +251,15 @@ impl Shared {
             });
         });
         tasks.sort_unstable_by_key(|task| task.id);
-        Dump { tasks }
+        Dump { tasks, blocked: None }
     }
 }
 
 impl fmt::Display for Dump {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.tasks.iter().try_for_each(|task| writeln!(formatter, "{task}"))
+        self.blocked.iter().try_for_each(|poll| writeln!(formatter, "{poll}"))?;
+        self.tasks.iter().try_for_each(|task| writeln!(formatter, "{task}"))?;
+        self.blocked.iter().try_for_each(|poll| writeln!(formatter, "{}", poll.backtrace.trim_end()))
     }
 }
 

@@ -7,12 +7,19 @@ use super::task_info::Info;
 use crate::driver::log_event;
 
 impl Shared {
-    /// Polls a task or, if `info` is `None`, the main future. Records the duration if polls are measured.
+    /// Polls a task or, if `info` is `None`, the main future. Records the duration if polls are measured. Publishes the
+    /// poll while it lasts if the worker is watched.
     #[inline]
     pub(super) fn measure_poll<T>(&self, info: Option<&Info>, poll: impl FnOnce() -> T) -> T {
         let Some(longest_ns) = &self.tasks.counters.longest_poll_ns else { return poll() };
         let started_ns = self.now_ns();
+        // The stack frames of the poll have lower addresses.
+        let stack_end = 0_u8;
+        let watched = self.inbox.watched.as_ref();
+        let watched =
+            watched.map(|worker| worker.start_poll(info, started_ns, (&raw const stack_end).addr()));
         let polled = poll();
+        drop(watched);
         let duration_ns = self.now_ns().saturating_sub(started_ns);
         longest_ns.set(longest_ns.get().max(duration_ns));
         if let Some(info) = info {

@@ -102,8 +102,9 @@ impl Runtime {
 impl Handle {
     /// Takes a snapshot of the runtime's counters on the runtime's thread. Any thread can await the result.
     ///
-    /// The worker responds between two polls. If it does not respond for a long time, one of its tasks is blocking it.
-    /// The task that takes the snapshot is included in the counters.
+    /// The worker responds between two polls. While a poll does not return, the call waits, unlike
+    /// [`dump`](Self::dump); use [`timeout`](crate::time::timeout) on another worker to bound it. The task that takes
+    /// the snapshot is included in the counters.
     ///
     /// ```
     /// let runtime = anello::Runtime::new()?;

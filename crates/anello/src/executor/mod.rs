@@ -38,6 +38,8 @@ mod runtime_builder;
 #[cfg(feature = "compat-hyper")]
 mod runtime_clock;
 mod schedule;
+#[cfg(all(feature = "backtrace", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod stack_sample;
 #[cfg(feature = "sim")]
 mod step;
 mod task;
@@ -48,7 +50,10 @@ mod task_memory;
 mod task_pages;
 mod topology;
 mod turn_limit;
+#[cfg(all(feature = "backtrace", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod unwind;
 mod wait_queue;
+mod watchdog;
 mod wheel;
 mod workers;
 
@@ -79,5 +84,6 @@ pub use task_info::Id;
 pub use task_local::{AccessError, LocalKey, TaskLocalFuture};
 pub use topology::{Core, Topology, parse_core_list};
 pub(crate) use wait_queue::WaitQueue;
+pub use watchdog::BlockedPoll;
 pub(crate) use wheel::{TimerKey, Wheel};
 pub use workers::{WorkerContext, Workers, WorkersBuilder, allowed_cores};

@@ -494,6 +494,9 @@ impl Drop for Runtime {
         self.shared.cancel_tasks();
         drop(entered);
         self.shared.shut_down(self.drain_timeout);
+        if let Some(worker) = &self.shared.inbox.watched {
+            worker.unwatch();
+        }
         // Invariant 19: the handles and wakers that remain own no descriptor.
         self.shared.inbox.notifier.close();
         accepted_writes::end_runtime(self.max_write_wait);

@@ -1,12 +1,14 @@
 //! Construction of runtimes.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::Shared;
 use super::runtime::Runtime;
 use super::task_counters::TaskCounters;
-use crate::driver::{Driver, DriverKind, DriverOptions, log_event};
+use super::watchdog::WatchedWorker;
+use crate::driver::{Clock, Driver, DriverKind, DriverOptions, log_event, with_context};
 
 /// Environment variable that overrides the driver selection.
 const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
@@ -60,6 +62,7 @@ pub struct RuntimeBuilder {
     environment: bool,
     measures_polls: bool,
     slow_poll_threshold: Option<Duration>,
+    blocked_poll_threshold: Option<Duration>,
 }
 
 impl Default for RuntimeBuilder {
@@ -71,6 +74,7 @@ impl Default for RuntimeBuilder {
             environment: true,
             measures_polls: false,
             slow_poll_threshold: None,
+            blocked_poll_threshold: None,
         }
     }
 }
@@ -173,9 +177,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the duration from which a poll is reported as slow: a warning with the task's id, name and spawn location
-    /// is sent to `tracing`. There is no threshold by default. While a task is being polled, the worker serves no other
-    /// task, socket or timer.
+    /// Sets the duration from which a poll is reported as slow, after it has returned: a warning with the task's id,
+    /// name and spawn location is sent to `tracing`. There is no threshold by default. While a task is being polled,
+    /// the worker serves no other task, socket or timer.
     ///
     /// A threshold also enables the measurements of [`measure_polls`](Self::measure_polls), and those of
     /// [`task::dump`](crate::task::dump). Without both options, polls do not read the clock.
@@ -193,6 +197,66 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets the duration after which a poll that has not returned is reported, at least 1 ms. There is no threshold by
+    /// default. Unlike [`slow_poll_threshold`](Self::slow_poll_threshold), it finds a task that blocks its worker
+    /// forever. It has no effect on the simulated driver, whose time does not pass while a task blocks.
+    ///
+    /// A thread of the process, `anello-watchdog`, watches the runtimes that have a threshold, until the last one is
+    /// dropped. Once per blocked poll, it
+    ///
+    /// - sends a warning to `tracing` with the name and number of the worker's thread, the task's id, name and spawn
+    ///   location, and a backtrace of the worker (feature `backtrace`). Only a global subscriber receives it;
+    /// - completes the calls of [`Handle::dump`](crate::Handle::dump) that wait for the worker, with
+    ///   [`Dump::blocked`](crate::task::Dump::blocked).
+    ///
+    /// A threshold also enables the measurements of [`measure_polls`](Self::measure_polls), and adds about 70 ns per
+    /// poll to their cost.
+    ///
+    /// # Backtraces
+    ///
+    /// For the backtrace, the thread sends a signal to the blocked worker: the highest real-time signal that has no
+    /// handler, usually `SIGRTMAX`. The kernel restarts most system calls that it interrupts; those that it does not,
+    /// such as `poll(2)`, fail with [`Interrupted`](io::ErrorKind::Interrupted) in the task (see signal(7)). The worker
+    /// copies its stack in the signal handler, with `process_vm_readv(2)`; the other thread unwinds the copy. If the
+    /// worker does not handle the signal within 1 second, the warning contains the reason instead. Names need the
+    /// symbols of the program, and lines its debug information. The first backtrace loads them, which takes some
+    /// 100 ms.
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    ///
+    /// use anello::task::{Builder, TaskState};
+    ///
+    /// let (end, ended) = mpsc::channel::<()>();
+    /// let (send_handle, handle) = mpsc::channel();
+    /// let worker = std::thread::spawn(move || {
+    ///     let builder = anello::Runtime::builder().blocked_poll_threshold(Duration::from_millis(1));
+    ///     let runtime = builder.build()?;
+    ///     let task = Builder::new().name("blocking").spawn_local_on(async move { ended.recv() }, &runtime)?;
+    ///     _ = send_handle.send(runtime.handle());
+    ///     runtime.block_on(async { task.await.is_ok() });
+    ///     Ok::<_, std::io::Error>(())
+    /// });
+    /// let handle = handle.recv()?;
+    /// let dump = loop {
+    ///     // Until the task has started, the worker responds.
+    ///     let dump = handle.block_on(handle.dump())?;
+    ///     if dump.tasks.iter().any(|task| task.state == TaskState::Running) {
+    ///         break dump;
+    ///     }
+    /// };
+    /// assert!(dump.blocked.is_some());
+    /// println!("{dump}");
+    /// drop(end);
+    /// worker.join().expect("the worker does not panic")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn blocked_poll_threshold(mut self, threshold: Duration) -> Self {
+        self.blocked_poll_threshold = Some(threshold);
+        self
+    }
+
     /// Builds the runtime on the calling thread.
     ///
     /// ```
@@ -204,7 +268,8 @@ impl RuntimeBuilder {
     ///
     /// # Errors
     /// Returns an error if the requested driver is unavailable (the message contains the cause and a remedy), if the
-    /// open file limit is reached, or if `ANELLO_DRIVER` contains an unknown driver name.
+    /// open file limit is reached, if the thread for `blocked_poll_threshold` cannot be started, or if `ANELLO_DRIVER`
+    /// contains an unknown driver name.
     pub fn build(&self) -> io::Result<Runtime> {
         let mut kind = self.kind.clone();
         if self.environment
@@ -225,7 +290,20 @@ impl RuntimeBuilder {
                 log_event!(INFO, driver = description.name, features = description.features, "driver ready")
             }
         }
-        let counters = TaskCounters::new(self.measures_polls, self.slow_poll_threshold);
-        Ok(Runtime::new_with(Shared::new(driver, counters)?, self.drain_timeout))
+        let watched = match (self.blocked_poll_threshold, driver.clock()) {
+            (Some(threshold), Clock::Monotonic(opened)) => {
+                Some(Arc::new(WatchedWorker::new(threshold, opened)))
+            }
+            _ => None,
+        };
+        let counters = TaskCounters::new(self.measures_polls || watched.is_some(), self.slow_poll_threshold);
+        let shared = Shared::new(driver, counters, watched.clone())?;
+        let runtime = Runtime::new_with(shared, self.drain_timeout);
+        if let Some(worker) = watched {
+            worker
+                .watch()
+                .map_err(|error| with_context("cannot start the thread that reports blocked polls", error))?;
+        }
+        Ok(runtime)
     }
 }

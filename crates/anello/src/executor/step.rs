@@ -21,7 +21,7 @@ pub(crate) struct SteppedRuntime {
 
 impl SteppedRuntime {
     pub fn new(driver: Driver) -> io::Result<Self> {
-        let shared = Shared::new(driver, TaskCounters::new(false, None))?;
+        let shared = Shared::new(driver, TaskCounters::new(false, None), None)?;
         Ok(Self {
             runtime: Runtime::new_with(shared, std::time::Duration::ZERO),
             batch: Batch::new(),

@@ -4,6 +4,7 @@ use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::num::NonZeroU64;
 use std::panic::Location;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Identifies a task, or a closure passed to [`spawn_blocking`](crate::spawn_blocking). No two of them have the same id
@@ -64,9 +65,17 @@ pub(super) struct Info {
 
 #[derive(Debug, Default)]
 pub(super) struct Details {
-    pub name: Option<Box<str>>,
+    pub name: Option<Arc<str>>,
     pub polls: Cell<u64>,
     pub longest_poll_ns: Cell<u64>,
+}
+
+/// Copy of an [`Info`] for other threads.
+#[derive(Clone, Debug)]
+pub(super) struct TaskIdentity {
+    pub id: Id,
+    pub name: Option<Arc<str>>,
+    pub location: &'static Location<'static>,
 }
 
 impl Info {
@@ -88,6 +97,11 @@ impl Info {
 
     pub fn name(&self) -> Option<&str> {
         self.details().and_then(|details| details.name.as_deref())
+    }
+
+    pub fn identity(&self) -> TaskIdentity {
+        let name = self.details().and_then(|details| details.name.clone());
+        TaskIdentity { id: self.id, name, location: self.location }
     }
 
     /// Adds a poll to the statistics of the task.

@@ -13,7 +13,7 @@
 pub mod join_set;
 
 pub use crate::executor::{
-    AbortHandle, AccessError, Builder, Cooperative, Dump, Id, JoinError, JoinHandle, LocalKey,
+    AbortHandle, AccessError, BlockedPoll, Builder, Cooperative, Dump, Id, JoinError, JoinHandle, LocalKey,
     MAX_BLOCKING_THREADS, TaskDump, TaskLocalFuture, TaskState, consume_budget, cooperative, dump,
     has_budget_remaining, id, spawn, spawn_blocking, try_id, unconstrained, yield_now,
 };

@@ -216,6 +216,35 @@ fn child_creates_a_runtime_of_its_own() {
 }
 
 #[test]
+fn child_watches_workers_of_its_own() {
+    in_own_process(|| {
+        on_every_driver(|setup| {
+            let watched =
+                || setup.builder().blocked_poll_threshold(Duration::from_millis(1)).build().unwrap();
+            let parent = watched();
+            // The child continues in a poll of a watched worker.
+            parent.block_on(async {
+                in_child(setup, || {
+                    let child = move || {
+                        let (release, released) = std::sync::mpsc::channel::<()>();
+                        let runtime = watched();
+                        let handle = runtime.handle();
+                        std::thread::scope(|scope| {
+                            scope.spawn(move || {
+                                while handle.block_on(handle.dump()).unwrap().blocked.is_none() {}
+                                drop(release);
+                            });
+                            runtime.block_on(async { released.recv().unwrap_err() });
+                        });
+                    };
+                    std::thread::scope(|scope| scope.spawn(child).join().unwrap());
+                });
+            });
+        });
+    });
+}
+
+#[test]
 fn signals_of_a_child_are_not_reported_to_its_parent() {
     in_own_process(|| {
         on_every_driver(|setup| {

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod blocked_polls;
 mod blocking;
 mod compat_timer;
 mod deferred_release;

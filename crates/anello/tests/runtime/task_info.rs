@@ -258,9 +258,9 @@ fn measured_polls_are_counted() {
 }
 
 /// Subscriber that records warnings, and panics afterwards if requested.
-struct Warnings {
-    lines: Arc<Mutex<Vec<String>>>,
-    panics: bool,
+pub struct Warnings {
+    pub lines: Arc<Mutex<Vec<String>>>,
+    pub panics: bool,
 }
 
 struct Fields(String);
