@@ -9,14 +9,14 @@ use anello_http::Server;
 use anello_test::{main_drivers_and_sim, run_on_each};
 use axum::Json;
 use axum::body::Body as AxumBody;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::response::sse::{Event, Sse};
 use axum::routing::{get, post as post_route};
 use futures_util::stream;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::common::wait_until;
+use crate::common::{wait_until, with_long_timeouts};
 
 fn app() -> Router {
     let items = Router::new()
@@ -137,6 +137,40 @@ fn disconnect_during_body_is_an_error() {
         client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nciao").await;
         drop(client);
         wait_until(|| errors.load(Ordering::Relaxed) == 1).await;
+    });
+}
+
+#[test]
+fn extractors_report_body_errors_as_in_guide() {
+    run_on_each(main_drivers_and_sim(), async |_| {
+        let start = |body_timeout: Option<Duration>| {
+            let mut options = with_long_timeouts();
+            options.body_timeout = body_timeout.unwrap_or(options.body_timeout);
+            options.limits.max_body_bytes = 32;
+            serve(options, service::handler(app().layer(DefaultBodyLimit::max(16)))).1
+        };
+        let (long_timeout, short_timeout) = (start(None), start(Some(Duration::from_millis(10))));
+        let chunked = |body: &str| {
+            let fields = "Host: h\r\nTransfer-Encoding: chunked\r\n";
+            format!("POST /echo HTTP/1.1\r\n{fields}\r\n{:x}\r\n{body}\r\n0\r\n\r\n", body.len())
+        };
+        let incomplete = "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nx".to_owned();
+        let [allowed, above_axum, above_both] = [16, 17, 33].map(|length| "x".repeat(length));
+        for (address, request, status, text) in [
+            (long_timeout, post("/echo", "", &allowed), 200, &*allowed),
+            (long_timeout, chunked(&allowed), 200, &allowed),
+            // The limit of axum.
+            (long_timeout, post("/echo", "", &above_axum), 413, "length limit exceeded"),
+            (long_timeout, chunked(&above_axum), 413, "length limit exceeded"),
+            // The limits and the timeout of the server: the extractor reports them if they end the reading of the body.
+            (long_timeout, post("/echo", "", &above_both), 413, "413 Content Too Large: body too long"),
+            (long_timeout, chunked(&above_both), 400, "413 Content Too Large: body too long"),
+            (short_timeout, incomplete, 400, "408 Request Timeout: request not received in time"),
+        ] {
+            let response = exchange(address, &request).await;
+            assert_eq!(response.status, status, "{request}");
+            assert!(response.text().contains(text), "{request}: {}", response.text());
+        }
     });
 }
 
