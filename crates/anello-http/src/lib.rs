@@ -32,8 +32,9 @@ pub use message::{Body, BodyPart, Request, RequestBody, RequestBodyError, Respon
 pub use server::{Server, ServerBuilder, ServerOptions};
 pub use service::serve;
 
-/// The examples in README.md and in the guide run as doctests.
+/// The examples in README.md and in the guides run as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 #[doc = include_str!("../../../docs/guides/axum.md")]
+#[doc = include_str!("../../../docs/guides/ecosystem.md")]
 struct Readme;
