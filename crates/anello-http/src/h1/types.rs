@@ -183,7 +183,9 @@ pub struct Limits {
     /// Maximum number of fields in a head (default: 100). Heads with more fields are rejected with 431.
     pub max_fields: usize,
     /// Maximum length of the body, excluding chunk framing (default: 16 MiB). Longer bodies are rejected with 413,
-    /// either right after the head, if it states the length, or at the chunk that exceeds the limit.
+    /// either right after the head, if it states the length, or at the chunk that exceeds the limit. In the second case,
+    /// a handler that reads the body gets the status in
+    /// [`RequestBodyError::Rejected`](crate::RequestBodyError::Rejected).
     pub max_body_bytes: u64,
     /// Maximum total length of the chunk extensions in a body (default: 4 KiB). Bodies with longer extensions are
     /// rejected with 400.

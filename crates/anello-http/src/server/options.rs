@@ -31,7 +31,8 @@ pub struct ServerOptions {
     pub keep_alive_timeout: Duration,
     /// Maximum time to wait for a body, in addition to the time allowed by
     /// [`min_body_bytes_per_second`](Self::min_body_bytes_per_second) (default: 10 s). Time during which the handler is
-    /// not reading the body is not counted. A client that exceeds the limit receives 408.
+    /// not reading the body is not counted. When it expires, the read fails with
+    /// [`RequestBodyError::Rejected`](crate::RequestBodyError::Rejected) and status 408, and the handler responds.
     pub body_timeout: Duration,
     /// Minimum average rate of a body, in bytes per second (default: 500).
     pub min_body_bytes_per_second: u64,
