@@ -363,12 +363,13 @@ pub(super) fn run_ready(shared: &Shared, batch: &mut Batch) {
     shared.turn.limit.start_turn();
     while polls < POLLS_PER_TURN {
         if batch.is_finished() {
-            batch.next = 0;
-            batch.tasks.clear();
-            std::mem::swap(&mut batch.tasks, &mut *shared.tasks.ready.borrow_mut());
-            if batch.tasks.is_empty() {
+            let mut ready = shared.tasks.ready.borrow_mut();
+            if ready.is_empty() {
                 break;
             }
+            batch.next = 0;
+            batch.tasks.clear();
+            std::mem::swap(&mut batch.tasks, &mut *ready);
         }
         let first = batch.next;
         let is_measured = shared.tasks.counters.longest_poll_ns.is_some();

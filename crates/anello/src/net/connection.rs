@@ -7,7 +7,7 @@ use std::io::{self, IoSlice};
 use std::mem;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -177,6 +177,42 @@ impl ShutdownHandle {
     }
 }
 
+/// Future of [`Connection::recv`]. A type of its own, like [`Sending`], because the closure of a `poll_fn` would not be
+/// inlined into tasks of other crates.
+pub struct Receiving<'a>(&'a Connection);
+
+impl Future for Receiving<'_> {
+    type Output = io::Result<Option<Chunk>>;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut chunk = None;
+        self.0.poll_recv(&mut chunk, context).map_ok(|()| chunk)
+    }
+}
+
+/// Future of [`Connection::send`].
+pub struct Sending<'a> {
+    connection: &'a Connection,
+    outgoing: Option<SendBuf>,
+}
+
+impl Future for Sending<'_> {
+    type Output = io::Result<()>;
+
+    #[inline(always)]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> PollIo<()> {
+        let Self { connection, outgoing } = &mut *self;
+        let sent = connection.poll_send(outgoing, context);
+        if matches!(sent, Poll::Ready(Err(_))) {
+            // The destructor of the bytes may panic, so they are dropped here, where unwinding also drops the error. If
+            // they were dropped with the completed future instead, a panic would leak the result.
+            drop(outgoing.take());
+        }
+        sent
+    }
+}
+
 impl fmt::Debug for Connection {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.key.fmt(formatter)
@@ -240,11 +276,8 @@ impl Connection {
     }
 
     #[inline]
-    pub fn recv(&self) -> impl Future<Output = io::Result<Option<Chunk>>> + '_ {
-        poll_fn(move |context| {
-            let mut chunk = None;
-            self.poll_recv(&mut chunk, context).map_ok(|()| chunk)
-        })
+    pub fn recv(&self) -> Receiving<'_> {
+        Receiving(self)
     }
 
     /// Stores the next bytes in `into`, which must be `None`. At EOF, `into` stays `None`.
@@ -430,17 +463,8 @@ impl Connection {
     }
 
     #[inline]
-    pub fn send(&self, outgoing: SendBuf) -> impl Future<Output = io::Result<()>> + '_ {
-        let mut outgoing = Some(outgoing);
-        poll_fn(move |context| {
-            let sent = self.poll_send(&mut outgoing, context);
-            if matches!(sent, Poll::Ready(Err(_))) {
-                // The destructor of the bytes may panic, so they are dropped here, where unwinding also drops the
-                // error. If they were dropped with the completed future instead, a panic would leak the result.
-                drop(outgoing.take());
-            }
-            sent
-        })
+    pub fn send(&self, outgoing: SendBuf) -> Sending<'_> {
+        Sending { connection: self, outgoing: Some(outgoing) }
     }
 
     #[inline(always)]
