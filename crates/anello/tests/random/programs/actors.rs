@@ -76,9 +76,10 @@ impl<H> Drop for Writer<H> {
 /// Accepts connections until it is dropped, and spawns a task for each.
 pub async fn accept_all(listener: TcpListener, world: Rc<World>, mut random: Rng) {
     loop {
-        let accepted = match random.usize(..3) {
-            0 => poll_at_most(1 + random.usize(..3), listener.accept()).await,
-            1 => timeout(Duration::from_micros(50), listener.accept()).await.ok(),
+        let accepted = match random.usize(..4) {
+            0 if world.forgets => world.forget_pending(random.usize(..3), listener.accept()).await,
+            0 | 1 => poll_at_most(1 + random.usize(..3), listener.accept()).await,
+            2 => timeout(Duration::from_micros(50), listener.accept()).await.ok(),
             _ => Some(listener.accept().await),
         };
         let stream = match accepted {
@@ -113,7 +114,13 @@ async fn serve(mut stream: TcpStream, world: Rc<World>, random: Rng) {
 /// Drops a few connection attempts, then connects and acts as the client.
 pub async fn client(address: SocketAddr, number: usize, world: Rc<World>, mut random: Rng) {
     while random.usize(..4) == 0 {
-        poll_at_most(random.usize(..3), TcpStream::connect(address)).await;
+        let (polls, connecting) = (random.usize(..3), TcpStream::connect(address));
+        // A leaked connection attempt remains open until the runtime ends.
+        if world.forgets && world.ends_early {
+            world.forget_pending(polls, connecting).await;
+        } else {
+            poll_at_most(polls, connecting).await;
+        }
     }
     let connection = Rc::clone(&world.connections.borrow()[number]);
     let side = Side { connection, side: 0 };
@@ -208,7 +215,7 @@ impl Drop for BreakOnPanic {
     }
 }
 
-/// Outcome of a future that may have been dropped before it completed.
+/// Outcome of a future that may have been dropped or leaked before it completed.
 pub enum Attempt<T> {
     Done(T),
     Dropped,
@@ -233,16 +240,23 @@ impl Attempt<io::Result<()>> {
     }
 }
 
-/// Awaits a future in one of several ways that applications use, or drops it while it is pending.
+/// Awaits a future in one of several ways that applications use, or drops or leaks it while it is pending.
 pub async fn attempt<F: Future>(future: F, world: &World, random: &mut Rng) -> Attempt<F::Output> {
     match random.usize(..6) {
-        0 => match poll_at_most(random.usize(..4), future).await {
-            Some(output) => Attempt::Done(output),
-            None => {
-                yield_now().await;
-                Attempt::Dropped
+        0 => {
+            let polls = random.usize(..4);
+            let output = match world.forgets && random.bool() {
+                true => world.forget_pending(polls, future).await,
+                false => poll_at_most(polls, future).await,
+            };
+            match output {
+                Some(output) => Attempt::Done(output),
+                None => {
+                    yield_now().await;
+                    Attempt::Dropped
+                }
             }
-        },
+        }
         1 => match timeout(Duration::from_micros(random.usize(..200) as u64), future).await {
             Ok(output) => Attempt::Done(output),
             Err(_) => Attempt::Dropped,
@@ -274,7 +288,13 @@ pub fn drop_hostile<T>(hostile: T) {
 pub async fn do_side_activity(world: &Rc<World>, random: &mut Rng) {
     match random.usize(..12) {
         0 => yield_now().await,
-        1 => sleep(Duration::from_micros(random.usize(..300) as u64)).await,
+        1 => {
+            let pause = sleep(Duration::from_micros(random.usize(..300) as u64));
+            match world.forgets && random.bool() {
+                true => drop(world.forget_pending(random.usize(..3), pause).await),
+                false => pause.await,
+            }
+        }
         2 => {
             let guard = world.hostility.guard(random);
             let task = spawn(async move {

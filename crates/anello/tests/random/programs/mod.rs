@@ -1,6 +1,6 @@
 //! Random programs that accept, connect, receive, send, exchange datagrams, sleep, spawn and abort, and perform the other
-//! operations of the runtime. Futures are dropped at any await point, and the runtime at any moment. Some objects outlive
-//! the runtime, and some wakers and destructors misbehave. The programs in `event_loops.rs` do so on an event loop.
+//! operations of the runtime. Futures are dropped or leaked at any await point, and the runtime is dropped at any moment.
+//! Some objects outlive the runtime, and some wakers and destructors misbehave. The programs in `event_loops.rs` do so on an event loop.
 //!
 //! Each program is checked on the simulated kernels and with every setup on Linux:
 //! - Every accepted byte arrives once and in order, or the connection reports an error that the program can account
@@ -24,6 +24,7 @@ use std::io::Read;
 use std::net::TcpListener as StdListener;
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ use anello::time::sleep;
 use anello::{DriverKind, JoinHandle, Runtime, spawn, yield_now};
 
 use self::hostile::Hostility;
-use self::model::{Connection, World};
+use self::model::{Connection, Leaked, World};
 use crate::allocator::live_bytes;
 use crate::common::{
     Rng, Setup, hang_timeout, in_own_process, on_every_driver, random_simulator, seeds, variable, within,
@@ -69,10 +70,11 @@ fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
     let mut random = Rng::with_seed(seed);
     let panics = random.usize(..2) == 0;
     let ends_early = random.usize(..2) == 0;
+    let forgets = random.usize(..4) == 0;
     let runtime =
         setup.builder().drain_timeout(Duration::from_millis(random.usize(..3) as u64)).build().unwrap();
     let elsewhere = WakerThread::of(setup, &runtime);
-    let world = Rc::new(World::new(ends_early, Hostility::new(panics), elsewhere.sender()));
+    let world = Rc::new(World::new(ends_early, forgets, Hostility::new(panics), elsewhere.sender()));
     let kinds = waits::usable_kinds(setup, is_lossy);
     for _ in 0..1 + random.usize(..2) {
         let program = program(Rc::clone(&world), &kinds, Rng::with_seed(random.u64(..)), is_lossy);
@@ -81,12 +83,13 @@ fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
     }
     end(runtime, &world, &mut random);
     elsewhere.join(&world);
-    let has_leaked = world.has_leaked.get();
-    assert!(has_leaked || Rc::strong_count(&world) == 1, "a task has neither completed nor been dropped");
-    if !has_leaked {
+    let leaked = world.leaked.get();
+    let is_owned = Rc::strong_count(&world) > 1;
+    assert!(leaked == Leaked::Everything || !is_owned, "a task has neither completed nor been dropped");
+    if leaked == Leaked::Nothing {
         expect_all_dropped(&world.hostility);
     }
-    Outcome { trace: world.trace.take(), has_leaked, panics }
+    Outcome { trace: world.trace.take(), leaked, panics }
 }
 
 /// Runs tasks that send to peers outside the runtime, and drops the runtime at a random moment. All accepted bytes must
@@ -96,7 +99,7 @@ fn run_with_peers(seed: u64, setup: &Setup) {
     let runtime = setup.builder().drain_timeout(hang_timeout()).build().unwrap();
     let elsewhere = WakerThread::of(setup, &runtime);
     let hostility = Hostility::new(random.usize(..2) == 0);
-    let world = Rc::new(World::new(false, hostility, elsewhere.sender()));
+    let world = Rc::new(World::new(false, false, hostility, elsewhere.sender()));
     let mut peers = Vec::new();
     for _ in 0..1 + random.usize(..4) {
         let listener = Arc::new(StdListener::bind(crate::common::ANY_PORT).unwrap());
@@ -193,7 +196,7 @@ impl WakerThread {
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     trace: Trace,
-    has_leaked: bool,
+    leaked: Leaked,
     panics: bool,
 }
 
@@ -358,7 +361,7 @@ fn run_event_loop(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
         let hostility = Hostility::new(Rng::with_seed(seed).bool());
         let trace = event_loops::run(seed, setup, is_lossy, &hostility);
         expect_all_dropped(&hostility);
-        Outcome { trace, has_leaked: false, panics: hostility.panics }
+        Outcome { trace, leaked: Leaked::Nothing, panics: hostility.panics }
     })
 }
 
@@ -388,7 +391,7 @@ fn on_simulated_kernels(run_seed: RunSeed) {
             let second = run_seed(seed, &setup, is_lossy);
             assert_eq!(first, second, "seed {seed} gives two different results");
             drop(second);
-            if !first.has_leaked {
+            if first.leaked == Leaked::Nothing {
                 let grown = live_bytes() - before;
                 assert!(grown <= 0, "seed {seed}: {grown} bytes were not freed (ANELLO_SEED={seed})");
             }
@@ -401,11 +404,16 @@ fn on_linux(run_seed: RunSeed) {
     silence();
     on_every_driver(move |setup| {
         for seed in seeds_on_linux() {
-            let before = open_descriptors();
+            let (before, sockets_before) = (open_descriptors(), open_sockets());
             let outcome = run_seed(seed, setup, false);
+            let has_grown = || match outcome.leaked {
+                Leaked::Nothing => open_descriptors() > before,
+                Leaked::Driver => open_sockets() > sockets_before,
+                Leaked::Everything => false,
+            };
             // Operations on other threads outlive their runtime. One of an earlier program may end only now.
             let started = Instant::now();
-            while !outcome.has_leaked && open_descriptors() > before {
+            while has_grown() {
                 let is_late = started.elapsed() > hang_timeout() / 4;
                 assert!(!is_late, "{}, seed {seed}: descriptors were not closed", setup.name);
                 thread::yield_now();
@@ -457,4 +465,11 @@ fn random_wakes_among_workers_are_not_lost() {
 /// Returns the number of open descriptors of this process.
 fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Returns the number of open sockets of this process.
+fn open_sockets() -> usize {
+    let is_socket = |path: &PathBuf| path.to_string_lossy().starts_with("socket:");
+    let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    entries.filter_map(|entry| std::fs::read_link(entry.path()).ok()).filter(is_socket).count()
 }

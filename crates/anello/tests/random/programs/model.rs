@@ -1,12 +1,13 @@
 //! Model of a connection: the accepted and delivered bytes, as counted by the test.
 
 use std::cell::{Cell, RefCell};
+use std::future::Future;
 use std::rc::Rc;
 use std::sync::mpsc::Sender;
 use std::task::Waker;
 
 use super::hostile::Hostility;
-use crate::common::forget;
+use crate::common::{forget, poll_at_most};
 
 /// Connection of a program: both directions, and whether the connection may break.
 #[derive(Debug)]
@@ -91,6 +92,16 @@ impl Direction {
     }
 }
 
+/// What a program has leaked deliberately, and therefore does not return to the baseline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Leaked {
+    #[default]
+    Nothing,
+    /// Memory, and perhaps the driver of the runtime, but no socket.
+    Driver,
+    Everything,
+}
+
 /// State shared by the tasks of one program.
 pub struct World {
     pub connections: RefCell<Vec<Rc<Connection>>>,
@@ -98,8 +109,9 @@ pub struct World {
     pub survivors: RefCell<Vec<super::Survivor>>,
     /// Whether the program ends before its connections are closed.
     pub ends_early: bool,
-    /// Whether something was leaked deliberately, so that descriptors and memory do not return to the baseline.
-    pub has_leaked: Cell<bool>,
+    /// Whether the program also leaks pending futures.
+    pub forgets: bool,
+    pub leaked: Cell<Leaked>,
     pub hostility: Hostility,
     /// Thread that calls and drops wakers, and spawns tasks on the runtime. `None` on the simulated kernels, where runs
     /// must be reproducible.
@@ -109,22 +121,40 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(ends_early: bool, hostility: Hostility, elsewhere: Option<Sender<Waker>>) -> Self {
+    pub fn new(
+        ends_early: bool,
+        forgets: bool,
+        hostility: Hostility,
+        elsewhere: Option<Sender<Waker>>,
+    ) -> Self {
         Self {
             connections: RefCell::default(),
             survivors: RefCell::default(),
             ends_early,
-            has_leaked: Cell::new(false),
+            forgets,
+            leaked: Cell::default(),
             hostility,
             elsewhere: RefCell::new(elsewhere),
             trace: RefCell::default(),
         }
     }
 
-    /// Leaks a value.
+    /// Leaks a value that may own any object.
     pub fn forget<T>(&self, forgotten: T) {
-        self.has_leaked.set(true);
+        self.leaked.set(Leaked::Everything);
         forget(forgotten);
+    }
+
+    /// Polls a future at most `polls` times, possibly never, and leaks it unless it completes. The future must not own a
+    /// socket. If it refers to the runtime, the memory and the descriptors of the driver are not released.
+    pub async fn forget_pending<F: Future>(&self, polls: usize, future: F) -> Option<F::Output> {
+        let mut future = Box::pin(future);
+        let output = poll_at_most(polls, &mut future).await;
+        if output.is_none() {
+            self.leaked.set(self.leaked.get().max(Leaked::Driver));
+            forget(future);
+        }
+        output
     }
 
     /// Returns whether other threads are involved.

@@ -10,7 +10,7 @@ use anello::{spawn, yield_now};
 use super::Survivor;
 use super::actors::{Attempt, attempt, do_side_activity};
 use super::hostile::leave_victim;
-use super::model::World;
+use super::model::{Leaked, World};
 use crate::common::{Rng, Setup, poll_at_most};
 use crate::operations::{Kind, Operation, Support, kinds};
 
@@ -55,7 +55,15 @@ async fn repeat(kind: Kind, world: Rc<World>, mut random: Rng) {
                 let completed = std::mem::replace(&mut operation, Rc::new(kind.make().await));
                 leave(completed, &kind, &world, &mut random).await;
             }
-            Attempt::Dropped => world.note(kind.name, 0),
+            Attempt::Dropped => {
+                world.note(kind.name, 0);
+                if world.forgets {
+                    // A leaked future still uses the object.
+                    world.leaked.set(Leaked::Everything);
+                    operation.complete();
+                    operation = Rc::new(kind.make().await);
+                }
+            }
         }
     }
     complete_later(&operation, &mut random);
