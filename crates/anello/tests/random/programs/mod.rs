@@ -20,7 +20,7 @@ mod waits;
 mod workers;
 
 use std::future::Future;
-use std::io::Read;
+use std::io::{self, Read};
 use std::net::TcpListener as StdListener;
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
@@ -36,6 +36,7 @@ use std::time::{Duration, Instant};
 use anello::net::{Chunk, TcpListener};
 use anello::time::sleep;
 use anello::{DriverKind, JoinHandle, Runtime, spawn, yield_now};
+use rustix::net::sockopt::set_socket_recv_buffer_size;
 
 use self::hostile::Hostility;
 use self::model::{Connection, Leaked, World};
@@ -92,27 +93,32 @@ fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
     Outcome { trace: world.trace.take(), leaked, panics }
 }
 
-/// Runs tasks that send to peers outside the runtime, and drops the runtime at a random moment. All accepted bytes must
-/// arrive.
+/// Runs tasks that send to slow peers outside the runtime, and drops the runtime at a random moment. A peer receives all
+/// accepted bytes, or the reset of a connection for which the runtime did not wait.
 fn run_with_peers(seed: u64, setup: &Setup) {
     let mut random = Rng::with_seed(seed);
-    let runtime = setup.builder().drain_timeout(hang_timeout()).build().unwrap();
-    let elsewhere = WakerThread::of(setup, &runtime);
-    let hostility = Hostility::new(random.usize(..2) == 0);
-    let world = Rc::new(World::new(false, false, hostility, elsewhere.sender()));
+    let waits_for_peers = random.bool();
+    let patience = if waits_for_peers { hang_timeout() } else { Duration::from_micros(random.u64(..3000)) };
+    let setup = setup.with(|options| options.testing.linger = patience);
+    let runtime = setup.builder().drain_timeout(patience).build().unwrap();
+    let elsewhere = WakerThread::of(&setup, &runtime);
+    let (hostility, forgets) = (Hostility::new(random.bool()), random.usize(..4) == 0);
+    let world = Rc::new(World::new(false, forgets, hostility, elsewhere.sender()));
     let mut peers = Vec::new();
     for _ in 0..1 + random.usize(..4) {
         let listener = Arc::new(StdListener::bind(crate::common::ANY_PORT).unwrap());
+        if random.bool() {
+            set_socket_recv_buffer_size(&listener, 1 << random.usize(12..18)).unwrap();
+        }
         let address = listener.local_addr().unwrap();
-        let connection = Connection::new(random.u64(..), false);
+        // A peer that closes the connection before EOF resets it.
+        let connection = Connection::new(random.u64(..), random.usize(..5) == 0);
+        let closes_early = connection.may_break.get();
         world.connections.borrow_mut().push(Rc::clone(&connection));
         let task =
             actors::send_to_peer(address, connection, Rc::clone(&world), Rng::with_seed(random.u64(..)));
-        let accepting = Arc::clone(&listener);
-        let thread = thread::spawn(move || {
-            let mut received = Vec::new();
-            accepting.accept().and_then(|(mut stream, _)| stream.read_to_end(&mut received)).map(|_| received)
-        });
+        let (accepting, random) = (Arc::clone(&listener), Rng::with_seed(random.u64(..)));
+        let thread = thread::spawn(move || receive_slowly(&accepting, closes_early, random));
         peers.push((listener, thread, task));
     }
     let steps = random.usize(..60);
@@ -137,13 +143,43 @@ fn run_with_peers(seed: u64, setup: &Setup) {
         // Unblocks a peer if the program ended before connecting to it. The listener is still open, so that the port
         // belongs to no other program.
         drop(std::net::TcpStream::connect(listener.local_addr().unwrap()));
-        let received = thread.join().unwrap().expect("a connection closed with EOF");
-        connection.directions[0].receive(&received);
+        let (received, ended) = thread.join().unwrap();
+        let incoming = &connection.directions[0];
+        incoming.receive(&received);
         // Marks this direction as finished even if the task was dropped before connecting.
-        connection.directions[0].end();
-        connection.directions[0].check_end(false);
+        incoming.end();
+        match ended {
+            Ok(closes_early) => incoming.check_end(closes_early),
+            Err(error) => {
+                assert!(!waits_for_peers, "the runtime does not wait for a peer: {error}");
+                assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+            }
+        }
     }
-    expect_all_dropped(&world.hostility);
+    if world.leaked.get() == Leaked::Nothing {
+        expect_all_dropped(&world.hostility);
+    }
+}
+
+/// Accepts a connection, and receives a random number of small parts with pauses, then everything until EOF unless the
+/// peer closes the connection early. Returns the bytes, and whether it has closed the connection early.
+fn receive_slowly(
+    listener: &StdListener,
+    closes_early: bool,
+    mut random: Rng,
+) -> (Vec<u8>, io::Result<bool>) {
+    let mut received = Vec::new();
+    let ended = listener.accept().and_then(|(mut stream, _)| {
+        for _ in 0..random.usize(..60) {
+            (&stream).take(1 + random.u64(..2000)).read_to_end(&mut received)?;
+            thread::sleep(Duration::from_micros(random.u64(..200)));
+        }
+        if !closes_early {
+            stream.read_to_end(&mut received)?;
+        }
+        Ok(closes_early)
+    });
+    (received, ended)
 }
 
 /// Waits for blocking-pool jobs that outlive their runtime, and then waits until no hostile object is left.
