@@ -6,6 +6,8 @@
 
 mod transfer;
 
+use std::any::Any;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::mem::take;
@@ -13,6 +15,7 @@ use std::net::SocketAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::mpsc::{self, Sender};
 use std::task::Poll;
@@ -30,7 +33,7 @@ use anello::net::Chunk;
 use super::Trace;
 use super::actors::{HEADER_BYTES, drop_hostile};
 use super::datagrams::{Exchange, SILENCE, check_all, payload};
-use super::hostile::{Hostility, drop_victims, leave_victim};
+use super::hostile::{Hostility, drop_victims, leave_victim, set_hostile_events, take_victims};
 use super::model::Connection;
 use crate::common::event_loops::open;
 use crate::common::{Rng, Setup};
@@ -128,8 +131,65 @@ struct Program<'a> {
     trace: Trace,
 }
 
-/// Runs the program for a seed. On the simulated kernels, the same seed always gives the same trace.
-pub fn run(seed: u64, setup: &Setup, is_lossy: bool, hostility: &Hostility) -> Trace {
+/// Objects that are dropped while their thread ends.
+struct EndOfThread {
+    objects: Vec<Box<dyn Any>>,
+    ended: Sender<thread::Result<()>>,
+}
+
+impl Drop for EndOfThread {
+    fn drop(&mut self) {
+        let objects = take(&mut self.objects);
+        self.ended.send(catch_unwind(AssertUnwindSafe(|| drop(objects)))).ok();
+    }
+}
+
+thread_local! {
+    static END: RefCell<Option<EndOfThread>> = const { RefCell::new(None) };
+}
+
+/// An event loop that is used by the destructor.
+struct TurnsOnDrop(EventLoop);
+
+impl Drop for TurnsOnDrop {
+    fn drop(&mut self) {
+        self.0.turn(&mut Events::new(), Some(Duration::ZERO)).unwrap();
+    }
+}
+
+/// Runs the program on a thread of its own, in whose thread-local values the loop may be left.
+pub fn run_on_thread(
+    seed: u64,
+    setup: &Setup,
+    is_lossy: bool,
+    hostility: &Hostility,
+    events: Option<(Rng, bool)>,
+) -> Trace {
+    let (ended, ends) = mpsc::channel();
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            set_hostile_events(events);
+            // Thread-local values are dropped in the reverse order of their first use.
+            if seed % 3 == 0 {
+                END.with(|_| ());
+            }
+            run(seed, setup, is_lossy, hostility, Some(ended))
+        });
+        let trace = thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+        ends.recv().expect("a destructor").unwrap_or_else(|panic| resume_unwind(panic));
+        trace
+    })
+}
+
+/// Runs the program for a seed. On the simulated kernels, the same seed always gives the same trace. With
+/// `end_of_thread`, the loop is dropped when the thread ends.
+pub fn run(
+    seed: u64,
+    setup: &Setup,
+    is_lossy: bool,
+    hostility: &Hostility,
+    end_of_thread: Option<Sender<thread::Result<()>>>,
+) -> Trace {
     let mut random = Rng::with_seed(seed);
     let (ends_early, steps) = (random.bool(), random.usize(..300));
     let is_simulated = matches!(setup.kind, DriverKind::Sim(_));
@@ -159,7 +219,7 @@ pub fn run(seed: u64, setup: &Setup, is_lossy: bool, hostility: &Hostility) -> T
     if !ends_early {
         program.finish();
     }
-    let trace = program.end();
+    let trace = program.end(end_of_thread);
     thread.into_iter().for_each(|thread| thread.join().unwrap());
     trace
 }
@@ -223,7 +283,18 @@ impl Program<'_> {
     }
 
     /// Ends the loop, and drops what may outlive it before or afterwards.
-    fn end(mut self) -> Trace {
+    fn end(mut self, end_of_thread: Option<Sender<thread::Result<()>>>) -> Trace {
+        if let Some(ended) = end_of_thread {
+            let mut objects = take_victims();
+            match self.random.bool() {
+                true => objects.push(Box::new(TurnsOnDrop(self.event_loop))),
+                false => objects.push(Box::new(self.event_loop)),
+            }
+            objects.push(Box::new(self.kept));
+            self.random.shuffle(&mut objects);
+            END.set(Some(EndOfThread { objects, ended }));
+            return self.trace;
+        }
         if self.random.bool() {
             self.kept.clear();
         }

@@ -1,15 +1,17 @@
-//! Application code that misbehaves when the runtime calls it: wakers and byte owners that panic, or that drop streams,
-//! handles and runtimes on this thread.
+//! Application code that misbehaves when the runtime calls it: wakers, byte owners and a `tracing` subscriber that panic,
+//! or that drop streams, handles and runtimes on this thread.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
 use std::task::{Wake, Waker};
 
 use anello::time::{self, sleep};
 use bytes::Bytes;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 
 use crate::common::Rng;
 use crate::deliberate::panic_deliberately;
@@ -37,11 +39,58 @@ pub fn leave_victim(victim: impl Any) {
     VICTIMS.with(|victims| victims.borrow_mut().push(Box::new(victim)));
 }
 
+/// Returns the objects that hostile code has not dropped.
+pub fn take_victims() -> Vec<Box<dyn Any>> {
+    VICTIMS.take()
+}
+
 pub fn drop_victims() {
     // One at a time: dropping an object may call hostile code again.
     while let Some(victim) = VICTIMS.with(|victims| victims.borrow_mut().pop()) {
         drop(victim);
     }
+}
+
+thread_local! {
+    /// Chooses what the subscriber does in the events of this thread, and whether it may panic.
+    static EVENTS: Cell<Option<(Rng, bool)>> = const { Cell::new(None) };
+}
+
+struct HostileSubscriber;
+
+impl Subscriber for HostileSubscriber {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && metadata.target().starts_with("anello")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        if let Some((mut random, panics)) = EVENTS.take() {
+            let action = HostileAction::random(&mut random, panics);
+            EVENTS.set(Some((random, panics)));
+            action.perform();
+        }
+    }
+
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// Lets the subscriber misbehave in the events of this thread, or stops it.
+pub fn set_hostile_events(hostile: Option<(Rng, bool)>) {
+    static INSTALLED: Once = Once::new();
+    if hostile.is_some() {
+        INSTALLED.call_once(|| {
+            tracing::subscriber::set_global_default(HostileSubscriber).expect("the only subscriber");
+        });
+    }
+    EVENTS.set(hostile);
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -76,6 +76,7 @@ fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
         setup.builder().drain_timeout(Duration::from_millis(random.usize(..3) as u64)).build().unwrap();
     let elsewhere = WakerThread::of(setup, &runtime);
     let world = Rc::new(World::new(ends_early, forgets, Hostility::new(panics), elsewhere.sender()));
+    hostile::set_hostile_events(hostile_events(&mut random, &world.hostility));
     let kinds = waits::usable_kinds(setup, is_lossy);
     for _ in 0..1 + random.usize(..2) {
         let program = program(Rc::clone(&world), &kinds, Rng::with_seed(random.u64(..)), is_lossy);
@@ -103,6 +104,7 @@ fn run_with_peers(seed: u64, setup: &Setup) {
     let runtime = setup.builder().drain_timeout(patience).build().unwrap();
     let elsewhere = WakerThread::of(&setup, &runtime);
     let (hostility, forgets) = (Hostility::new(random.bool()), random.usize(..4) == 0);
+    hostile::set_hostile_events(hostile_events(&mut random, &hostility));
     let world = Rc::new(World::new(false, forgets, hostility, elsewhere.sender()));
     let mut peers = Vec::new();
     for _ in 0..1 + random.usize(..4) {
@@ -394,11 +396,25 @@ fn seeds_on_linux() -> Range<u64> {
 /// Runs a program on an event loop.
 fn run_event_loop(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
     with_seed(seed, setup, || {
-        let hostility = Hostility::new(Rng::with_seed(seed).bool());
-        let trace = event_loops::run(seed, setup, is_lossy, &hostility);
+        let mut random = Rng::with_seed(!seed);
+        let hostility = Hostility::new(random.bool());
+        let events = hostile_events(&mut random, &hostility);
+        let ends_thread = random.usize(..4) == 0;
+        let trace = if ends_thread {
+            event_loops::run_on_thread(seed, setup, is_lossy, &hostility, events)
+        } else {
+            hostile::set_hostile_events(events);
+            event_loops::run(seed, setup, is_lossy, &hostility, None)
+        };
         expect_all_dropped(&hostility);
-        Outcome { trace, leaked: Leaked::Nothing, panics: hostility.panics }
+        let leaked = if ends_thread { Leaked::Memory } else { Leaked::Nothing };
+        Outcome { trace, leaked, panics: hostility.panics }
     })
+}
+
+/// Returns what the events of a program do, if anything.
+fn hostile_events(random: &mut Rng, hostility: &Hostility) -> Option<(Rng, bool)> {
+    (random.usize(..4) == 0).then(|| (random.fork(), hostility.panics))
 }
 
 /// Runs the program for a seed, and prints the seed on failure.
@@ -443,7 +459,7 @@ fn on_linux(run_seed: RunSeed) {
             let (before, sockets_before) = (open_descriptors(), open_sockets());
             let outcome = run_seed(seed, setup, false);
             let has_grown = || match outcome.leaked {
-                Leaked::Nothing => open_descriptors() > before,
+                Leaked::Nothing | Leaked::Memory => open_descriptors() > before,
                 Leaked::Driver => open_sockets() > sockets_before,
                 Leaked::Everything => false,
             };

@@ -97,6 +97,8 @@ impl Direction {
 pub enum Leaked {
     #[default]
     Nothing,
+    /// Memory, or the program has used the memory of another thread, which is not counted.
+    Memory,
     /// Memory, and perhaps the driver of the runtime, but no socket.
     Driver,
     Everything,
