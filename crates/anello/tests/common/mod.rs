@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test program uses only a part of this module")]
 
 pub mod event_loops;
+pub mod fork;
 pub mod usage;
 
 use std::fs;

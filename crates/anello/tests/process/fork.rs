@@ -11,47 +11,10 @@ use anello::fs::File;
 use anello::net::{TcpListener, TcpStream, UdpSocket, UnixListener};
 use anello::signal::{SignalKind, signal};
 use anello::{Workers, fs, spawn, spawn_blocking, time, yield_now};
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
+use rustix::process::{Signal, kill_process};
 
+use crate::common::fork::{exit_child, fork, in_child, wait_for};
 use crate::common::*;
-
-/// Seconds after which a child that hangs is killed.
-const MAX_CHILD_SECONDS: u32 = 100;
-
-/// Forks. Returns the child to its parent, and `None` to the child.
-fn fork() -> Option<Pid> {
-    // SAFETY: glibc permits all calls after a fork of a process with threads, apart from those that need a lock of the
-    // application. The tests have none.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "{}", std::io::Error::last_os_error());
-    if child == 0 {
-        // SAFETY: has no preconditions.
-        unsafe { libc::alarm(MAX_CHILD_SECONDS) };
-    }
-    Pid::from_raw(child)
-}
-
-/// Ends the child without the exit handlers of its parent.
-fn exit_child(succeeded: bool) -> ! {
-    // SAFETY: has no preconditions.
-    unsafe { libc::_exit(i32::from(!succeeded)) }
-}
-
-fn wait_for(child: Pid) -> WaitStatus {
-    waitpid(Some(child), WaitOptions::empty()).unwrap().expect("the child has ended").1
-}
-
-/// Runs `body` in a child process, which must not panic.
-#[track_caller]
-fn in_child(setup: &Setup, body: impl FnOnce()) {
-    match fork() {
-        Some(child) => {
-            let status = wait_for(child);
-            assert_eq!(status.exit_status(), Some(0), "{}: {status:?}", setup.name);
-        }
-        None => exit_child(catch_unwind(AssertUnwindSafe(body)).is_ok()),
-    }
-}
 
 /// Asserts that a call panics because the process is a child.
 #[track_caller]
@@ -132,7 +95,7 @@ fn child_that_uses_objects_of_its_parent_panics() {
                 let mut send = pin!(stream.send("ciao"));
                 drop(send.as_mut().poll(&mut Context::from_waker(Waker::noop())));
             };
-            in_child(setup, || {
+            in_child(setup.name, || {
                 assert_refused("block_on", || runtime.block_on(async { yield_now().await }));
                 assert_refused("send", || poll_send(&mut near));
                 assert_refused("local_addr", || drop(far.local_addr()));
@@ -191,7 +154,7 @@ fn child_creates_a_runtime_of_its_own() {
                 let file = File::create(directory.path().join("written")).await.unwrap();
                 file.write(b"ciao").await.unwrap();
             });
-            in_child(setup, || {
+            in_child(setup.name, || {
                 let runtime = setup.runtime();
                 runtime.block_on(async {
                     assert_eq!(spawn_blocking(|| 7).await.unwrap(), 7);
@@ -224,7 +187,7 @@ fn child_watches_workers_of_its_own() {
             let parent = watched();
             // The child continues in a poll of a watched worker.
             parent.block_on(async {
-                in_child(setup, || {
+                in_child(setup.name, || {
                     let child = move || {
                         let (release, released) = std::sync::mpsc::channel::<()>();
                         let runtime = watched();

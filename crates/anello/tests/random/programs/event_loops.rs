@@ -10,7 +10,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
-use std::mem::take;
+use std::mem::{forget, replace, take};
 use std::net::SocketAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::FileExt;
@@ -36,7 +36,8 @@ use super::datagrams::{Exchange, SILENCE, check_all, payload};
 use super::hostile::{Hostility, drop_victims, leave_victim, set_hostile_events, take_victims};
 use super::model::Connection;
 use crate::common::event_loops::open;
-use crate::common::{Rng, Setup};
+use crate::common::fork::in_child;
+use crate::common::{Rng, Setup, is_own_process};
 use crate::deliberate::contain;
 
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
@@ -248,11 +249,25 @@ impl Program<'_> {
                     None => waker.wake(),
                 }
             }
+            (16, _) if is_own_process() && self.random.usize(..10) == 0 => self.fork(),
             _ => {
                 let timeout = Duration::from_micros(self.random.u64(..100));
                 self.turn(Some(timeout));
             }
         }
+    }
+
+    /// Forks a child that drops or leaks its copy of the loop, and creates a loop of its own.
+    fn fork(&mut self) {
+        in_child("a child of an event loop", || {
+            let event_loop = replace(&mut self.event_loop, open(self.setup));
+            match self.random.bool() {
+                true => drop(event_loop),
+                false => forget(event_loop),
+            }
+            self.kept.clear();
+            contain(drop_victims);
+        });
     }
 
     /// Reacts to events only, until everything has ended, and then until the kernel has closed all sockets.
@@ -621,7 +636,7 @@ impl Program<'_> {
                         assert!(count == block.len() || *is_written && count > 0);
                         assert!(buffer[..count] == block[..count]);
                         assert!(!self.event_loop.cancel_file(operation.take().unwrap()), "it is stale");
-                        std::mem::replace(is_written, true)
+                        replace(is_written, true)
                     }
                 }
             }

@@ -34,6 +34,11 @@ pub fn while_running<T>(run: impl FnOnce() -> T) -> T {
     result.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
+/// Records in a child process that no runtime is running.
+pub fn stop_running() {
+    RUNS.set(false);
+}
+
 /// Stores an object that hostile code may drop later.
 pub fn leave_victim(victim: impl Any) {
     VICTIMS.with(|victims| victims.borrow_mut().push(Box::new(victim)));

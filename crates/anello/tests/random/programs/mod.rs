@@ -19,6 +19,7 @@ mod model;
 mod waits;
 mod workers;
 
+use std::any::Any;
 use std::future::Future;
 use std::io::{self, Read};
 use std::net::TcpListener as StdListener;
@@ -41,8 +42,10 @@ use rustix::net::sockopt::set_socket_recv_buffer_size;
 use self::hostile::Hostility;
 use self::model::{Connection, Leaked, World};
 use crate::allocator::live_bytes;
+use crate::common::fork::{exit_child, fork, in_child, wait_for};
 use crate::common::{
-    Rng, Setup, hang_timeout, in_own_process, on_every_driver, random_simulator, seeds, variable, within,
+    Rng, Setup, hang_timeout, in_own_process, is_own_process, on_every_driver, random_simulator, seeds,
+    variable, within,
 };
 use crate::deliberate::{Deliberate, contain, contain_lost_timers, panic_deliberately, silence};
 use crate::operations::Kind;
@@ -77,6 +80,7 @@ fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
     let elsewhere = WakerThread::of(setup, &runtime);
     let world = Rc::new(World::new(ends_early, forgets, Hostility::new(panics), elsewhere.sender()));
     hostile::set_hostile_events(hostile_events(&mut random, &world.hostility));
+    world.forks.set(random.usize(..4) == 0 && is_own_process());
     let kinds = waits::usable_kinds(setup, is_lossy);
     for _ in 0..1 + random.usize(..2) {
         let program = program(Rc::clone(&world), &kinds, Rng::with_seed(random.u64(..)), is_lossy);
@@ -254,7 +258,8 @@ async fn program(world: Rc<World>, kinds: &[Kind], mut random: Rng, is_lossy: bo
     if random.usize(..3) == 0 {
         datagrams::start(&world, &mut random, is_lossy).await;
     }
-    if random.usize(..3) == 0 {
+    // The child would remove the temporary files of some operations.
+    if random.usize(..3) == 0 && !world.forks.get() {
         waits::start(&world, kinds, &mut random);
     }
     if world.ends_early {
@@ -327,19 +332,46 @@ fn check_task(result: Result<(), anello::JoinError>) {
 }
 
 /// Continues after a deliberate panic, and resumes any other panic.
-fn expect_deliberate(payload: Box<dyn std::any::Any + Send>) {
+fn expect_deliberate(payload: Box<dyn Any + Send>) {
     if !payload.is::<Deliberate>() {
         panic::resume_unwind(payload);
     }
 }
 
-/// Drops the runtime of a program and the objects that outlive it, in random order.
+/// Forks a child that drops or leaks its copies of objects while the runtime is running.
+fn fork_while_running(world: &World, random: &mut Rng) {
+    in_child("a child of a task", || {
+        hostile::stop_running();
+        let (mut victims, survivors) = (hostile::take_victims(), world.survivors.take());
+        victims.extend(survivors.into_iter().map(|it| Box::new(it) as Box<dyn Any>));
+        random.shuffle(&mut victims);
+        match random.usize(..3) {
+            0 => std::mem::forget(victims),
+            _ => victims.into_iter().for_each(|victim| contain(|| drop(victim))),
+        }
+    });
+}
+
+/// Ends a program, and before that, its copy in a child process.
 fn end(runtime: Runtime, world: &World, random: &mut Rng) {
+    if world.forks.get() {
+        let Some(child) = fork() else {
+            let ended = catch_unwind(AssertUnwindSafe(|| drop_all(runtime, world, random, true)));
+            exit_child(ended.is_ok());
+        };
+        let status = wait_for(child);
+        assert_eq!(status.exit_status(), Some(0), "a child at the end of a program: {status:?}");
+    }
+    drop_all(runtime, world, random, false);
+}
+
+/// Drops the runtime of a program and the objects that outlive it, in random order.
+fn drop_all(runtime: Runtime, world: &World, random: &mut Rng, is_child: bool) {
     let order = random.usize(..4);
     match order {
         // First drops everything that is not owned by the runtime's tasks.
         0 => {
-            drop_survivors(world, random);
+            drop_survivors(world, random, is_child);
             contain(hostile::drop_victims);
             drop(runtime);
         }
@@ -347,15 +379,15 @@ fn end(runtime: Runtime, world: &World, random: &mut Rng) {
         // The runtime is dropped by hostile code, whenever that code is called.
         _ => hostile::leave_victim(runtime),
     }
-    drop_survivors(world, random);
+    drop_survivors(world, random, is_child);
     contain(hostile::drop_victims);
     // Drops the objects that the destructors above left behind.
-    drop_survivors(world, random);
+    drop_survivors(world, random, is_child);
     contain(hostile::drop_victims);
 }
 
-/// Polls and drops the objects that have outlived the runtime.
-fn drop_survivors(world: &World, random: &mut Rng) {
+/// Drops the objects that have outlived the runtime, and before that polls them, which a child process cannot.
+fn drop_survivors(world: &World, random: &mut Rng, is_child: bool) {
     let survivors = world.survivors.take();
     for survivor in survivors {
         match survivor {
@@ -363,7 +395,7 @@ fn drop_survivors(world: &World, random: &mut Rng) {
             Survivor::Chunk(chunk) => drop(chunk),
             Survivor::Future(mut future) => {
                 let mut is_ready = false;
-                for _ in 0..random.usize(..3) {
+                for _ in 0..if is_child { 0 } else { random.usize(..3) } {
                     let waker = if random.usize(..2) == 0 {
                         Waker::noop().clone()
                     } else {
@@ -431,7 +463,8 @@ fn run_seed(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
 
 type RunSeed = fn(u64, &Setup, bool) -> Outcome;
 
-/// Runs each program twice: the results must be equal, and memory must return to the baseline.
+/// Runs each program twice: the results must be equal, and memory must return to the baseline. Other tests in the process
+/// would change the memory that all of its threads share.
 fn on_simulated_kernels(run_seed: RunSeed) {
     silence();
     for seed in seeds(DEFAULT_SEEDS) {
@@ -476,7 +509,7 @@ fn on_linux(run_seed: RunSeed) {
 
 #[test]
 fn random_programs_on_simulated_kernels() {
-    on_simulated_kernels(run_seed);
+    in_own_process(|| on_simulated_kernels(run_seed));
 }
 
 #[test]
@@ -486,7 +519,7 @@ fn random_programs_on_every_driver() {
 
 #[test]
 fn random_event_loops_on_simulated_kernels() {
-    on_simulated_kernels(run_event_loop);
+    in_own_process(|| on_simulated_kernels(run_event_loop));
 }
 
 #[test]

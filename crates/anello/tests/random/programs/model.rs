@@ -114,6 +114,8 @@ pub struct World {
     /// Whether the program also leaks pending futures.
     pub forgets: bool,
     pub leaked: Cell<Leaked>,
+    /// Whether child processes are forked.
+    pub forks: Cell<bool>,
     pub hostility: Hostility,
     /// Thread that calls and drops wakers, and spawns tasks on the runtime. `None` on the simulated kernels, where runs
     /// must be reproducible.
@@ -135,6 +137,7 @@ impl World {
             ends_early,
             forgets,
             leaked: Cell::default(),
+            forks: Cell::default(),
             hostility,
             elsewhere: RefCell::new(elsewhere),
             trace: RefCell::default(),
