@@ -323,7 +323,7 @@ pub async fn do_side_activity(world: &Rc<World>, random: &mut Rng) {
             let guard = world.hostility.guard(random);
             drop(spawn_blocking(move || guard));
         }
-        7 if world.forks.get() && random.usize(..10) == 0 => super::fork_while_running(world, random),
+        7 if world.forks.get() && random.usize(..4) == 0 => super::fork_while_running(world, random),
         7 => world.call_elsewhere(poll_fn(|context| Poll::Ready(context.waker().clone())).await),
         _ => {}
     }

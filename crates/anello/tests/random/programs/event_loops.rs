@@ -30,14 +30,14 @@ use anello::event_loop::{
 use anello::fs::{AlignedBuf, File};
 use anello::net::Chunk;
 
-use super::Trace;
 use super::actors::{HEADER_BYTES, drop_hostile};
 use super::datagrams::{Exchange, SILENCE, check_all, payload};
 use super::hostile::{Hostility, drop_victims, leave_victim, set_hostile_events, take_victims};
 use super::model::Connection;
+use super::{Trace, may_fork};
 use crate::common::event_loops::open;
 use crate::common::fork::in_child;
-use crate::common::{Rng, Setup, is_own_process};
+use crate::common::{Rng, Setup};
 use crate::deliberate::contain;
 
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
@@ -115,6 +115,8 @@ struct Program<'a> {
     event_loop: EventLoop,
     setup: &'a Setup,
     random: Rng,
+    ends_early: bool,
+    steps: usize,
     is_lossy: bool,
     hostility: &'a Hostility,
     objects: BTreeMap<usize, Object>,
@@ -171,7 +173,7 @@ pub fn run_on_thread(
         let thread = scope.spawn(|| {
             set_hostile_events(events);
             // Thread-local values are dropped in the reverse order of their first use.
-            if seed % 3 == 0 {
+            if seed.is_multiple_of(3) {
                 END.with(|_| ());
             }
             run(seed, setup, is_lossy, hostility, Some(ended))
@@ -191,38 +193,72 @@ pub fn run(
     hostility: &Hostility,
     end_of_thread: Option<Sender<thread::Result<()>>>,
 ) -> Trace {
-    let mut random = Rng::with_seed(seed);
-    let (ends_early, steps) = (random.bool(), random.usize(..300));
-    let is_simulated = matches!(setup.kind, DriverKind::Sim(_));
-    let (elsewhere, wakers) = mpsc::channel::<LoopWaker>();
-    let call_all = move || wakers.into_iter().for_each(|waker| waker.wake());
-    let thread = (!is_simulated).then(|| thread::spawn(call_all));
-    let mut program = Program {
-        event_loop: open(setup),
-        setup,
-        random,
-        is_lossy,
-        hostility,
-        objects: BTreeMap::new(),
-        last_token: 0,
-        waits: BTreeMap::new(),
-        deadlines: BTreeMap::new(),
-        timers: BTreeMap::new(),
-        connections: Vec::new(),
-        stale: Vec::new(),
-        aborted: Vec::new(),
-        kept: Vec::new(),
-        is_wake_expected: false,
-        elsewhere: thread.as_ref().map(|_| elsewhere),
-        trace: Vec::new(),
-    };
-    (0..steps).for_each(|_| program.act());
-    if !ends_early {
-        program.finish();
-    }
+    let (mut program, thread) = Program::new(seed, setup, is_lossy, hostility);
+    program.run();
     let trace = program.end(end_of_thread);
     thread.into_iter().for_each(|thread| thread.join().unwrap());
     trace
+}
+
+thread_local! {
+    static PROGRAM: RefCell<Option<Program<'static>>> = const { RefCell::new(None) };
+}
+
+/// Runs the program in a thread-local value, which is dropped if hostile code ends the process.
+pub fn run_in_thread_local(seed: u64, setup: &Setup, is_lossy: bool) {
+    let (setup, hostility) = (Box::leak(Box::new(setup.clone())), Box::leak(Box::default()));
+    if seed.is_multiple_of(2) {
+        PROGRAM.with(|_| ());
+    }
+    PROGRAM.set(Some(Program::new(seed, setup, is_lossy, hostility).0));
+    PROGRAM.with_borrow_mut(|program| program.as_mut().unwrap().run());
+    PROGRAM.take().unwrap().end(None);
+}
+
+impl<'a> Program<'a> {
+    /// Returns the program for a seed, and the thread that calls its wakers.
+    fn new(
+        seed: u64,
+        setup: &'a Setup,
+        is_lossy: bool,
+        hostility: &'a Hostility,
+    ) -> (Self, Option<thread::JoinHandle<()>>) {
+        let mut random = Rng::with_seed(seed);
+        let (ends_early, steps) = (random.bool(), random.usize(..300));
+        let is_simulated = matches!(setup.kind, DriverKind::Sim(_));
+        let (elsewhere, wakers) = mpsc::channel::<LoopWaker>();
+        let call_all = move || wakers.into_iter().for_each(|waker| waker.wake());
+        let thread = (!is_simulated).then(|| thread::spawn(call_all));
+        let program = Self {
+            event_loop: open(setup),
+            setup,
+            random,
+            ends_early,
+            steps,
+            is_lossy,
+            hostility,
+            objects: BTreeMap::new(),
+            last_token: 0,
+            waits: BTreeMap::new(),
+            deadlines: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            connections: Vec::new(),
+            stale: Vec::new(),
+            aborted: Vec::new(),
+            kept: Vec::new(),
+            is_wake_expected: false,
+            elsewhere: thread.as_ref().map(|_| elsewhere),
+            trace: Vec::new(),
+        };
+        (program, thread)
+    }
+
+    fn run(&mut self) {
+        (0..self.steps).for_each(|_| self.act());
+        if !self.ends_early {
+            self.finish();
+        }
+    }
 }
 
 impl Program<'_> {
@@ -249,7 +285,7 @@ impl Program<'_> {
                     None => waker.wake(),
                 }
             }
-            (16, _) if is_own_process() && self.random.usize(..10) == 0 => self.fork(),
+            (16, _) if may_fork() && self.random.usize(..10) == 0 => self.fork(),
             _ => {
                 let timeout = Duration::from_micros(self.random.u64(..100));
                 self.turn(Some(timeout));

@@ -34,7 +34,7 @@ pub fn while_running<T>(run: impl FnOnce() -> T) -> T {
     result.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Records in a child process that no runtime is running.
+/// Records that no runtime is running any more.
 pub fn stop_running() {
     RUNS.set(false);
 }
@@ -98,6 +98,22 @@ pub fn set_hostile_events(hostile: Option<(Rng, bool)>) {
     EVENTS.set(hostile);
 }
 
+/// Exit code of a process that hostile code has ended.
+pub const EXIT_CODE: i32 = 42;
+
+/// Number of actions until hostile code ends the process, or 0 if it does not.
+static ACTIONS_LEFT: AtomicUsize = AtomicUsize::new(0);
+
+/// Lets hostile code end the process with its action of this number.
+pub fn exit_in_action(number: usize) {
+    ACTIONS_LEFT.store(number, Ordering::SeqCst);
+}
+
+/// Returns whether hostile code will end the process.
+pub fn will_exit() -> bool {
+    ACTIONS_LEFT.load(Ordering::SeqCst) > 0
+}
+
 #[derive(Clone, Copy, Debug)]
 enum HostileAction {
     Nothing,
@@ -119,6 +135,12 @@ impl HostileAction {
     }
 
     fn perform(self) {
+        let count_down = |left: usize| left.checked_sub(1);
+        if ACTIONS_LEFT.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count_down) == Ok(1) {
+            // The destructors of thread-local values find no runtime.
+            stop_running();
+            std::process::exit(EXIT_CODE);
+        }
         match self {
             Self::Nothing => {}
             Self::Panic => panic_deliberately(),

@@ -20,6 +20,7 @@ mod waits;
 mod workers;
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::future::Future;
 use std::io::{self, Read};
 use std::net::TcpListener as StdListener;
@@ -44,8 +45,8 @@ use self::model::{Connection, Leaked, World};
 use crate::allocator::live_bytes;
 use crate::common::fork::{exit_child, fork, in_child, wait_for};
 use crate::common::{
-    Rng, Setup, hang_timeout, in_own_process, is_own_process, on_every_driver, random_simulator, seeds,
-    variable, within,
+    OwnProcess, Rng, Setup, hang_timeout, in_own_process, is_own_process, on_every_driver, random_simulator,
+    seeds, variable, within,
 };
 use crate::deliberate::{Deliberate, contain, contain_lost_timers, panic_deliberately, silence};
 use crate::operations::Kind;
@@ -69,25 +70,37 @@ enum Survivor {
 /// Events in a program, in order.
 type Trace = Vec<(&'static str, u64)>;
 
+thread_local! {
+    /// The runtime of a program, which is dropped if hostile code ends the process.
+    static RUNTIME: RefCell<Option<Runtime>> = const { RefCell::new(None) };
+}
+
 /// Runs the program for a seed. On the simulated kernels, the same seed always gives the same result.
 fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
     let mut random = Rng::with_seed(seed);
-    let panics = random.usize(..2) == 0;
+    // A panic in the destructor of a thread-local value would abort the process.
+    let panics = random.usize(..2) == 0 && !hostile::will_exit();
     let ends_early = random.usize(..2) == 0;
     let forgets = random.usize(..4) == 0;
     let runtime =
         setup.builder().drain_timeout(Duration::from_millis(random.usize(..3) as u64)).build().unwrap();
     let elsewhere = WakerThread::of(setup, &runtime);
+    RUNTIME.set(Some(runtime));
     let world = Rc::new(World::new(ends_early, forgets, Hostility::new(panics), elsewhere.sender()));
     hostile::set_hostile_events(hostile_events(&mut random, &world.hostility));
-    world.forks.set(random.usize(..4) == 0 && is_own_process());
+    world.forks.set(random.usize(..3) == 0 && may_fork());
     let kinds = waits::usable_kinds(setup, is_lossy);
     for _ in 0..1 + random.usize(..2) {
         let program = program(Rc::clone(&world), &kinds, Rng::with_seed(random.u64(..)), is_lossy);
         // The main future panics if the program requests it, and the runtime is used again afterwards.
-        contain(|| hostile::while_running(|| runtime.block_on(program)));
+        contain(|| {
+            RUNTIME.with_borrow(|runtime| {
+                let runtime = runtime.as_ref().expect("a runtime");
+                hostile::while_running(|| runtime.block_on(program));
+            });
+        });
     }
-    end(runtime, &world, &mut random);
+    end(RUNTIME.take().expect("a runtime"), &world, &mut random);
     elsewhere.join(&world);
     let leaked = world.leaked.get();
     let is_owned = Rc::strong_count(&world) > 1;
@@ -338,6 +351,11 @@ fn expect_deliberate(payload: Box<dyn Any + Send>) {
     }
 }
 
+/// Returns whether a program may fork: no other test is running, and the child does not exit early.
+fn may_fork() -> bool {
+    is_own_process() && !hostile::will_exit()
+}
+
 /// Forks a child that drops or leaks its copies of objects while the runtime is running.
 fn fork_while_running(world: &World, random: &mut Rng) {
     in_child("a child of a task", || {
@@ -444,6 +462,27 @@ fn run_event_loop(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
     })
 }
 
+/// Runs a program in a child process that hostile code ends, perhaps while the runtime or the event loop is in use.
+fn run_until_exit(seed: u64, setup: &Setup, is_lossy: bool) {
+    let Some(child) = fork() else {
+        let mut random = Rng::with_seed(!seed);
+        // Thread-local values are dropped in the reverse order of their first use.
+        if random.bool() {
+            RUNTIME.with(|_| ());
+        }
+        hostile::exit_in_action(1 + random.usize(..40));
+        let run = || match random.usize(..4) {
+            0 => event_loops::run_in_thread_local(seed, setup, is_lossy),
+            1 => drop(event_loops::run_on_thread(seed, setup, is_lossy, &Hostility::new(false), None)),
+            _ => drop(run(seed, setup, is_lossy)),
+        };
+        exit_child(catch_unwind(AssertUnwindSafe(run)).is_ok());
+    };
+    let status = wait_for(child);
+    // A program may end without this number of hostile actions.
+    assert!(matches!(status.exit_status(), Some(hostile::EXIT_CODE | 0)), "{status:?}");
+}
+
 /// Returns what the events of a program do, if anything.
 fn hostile_events(random: &mut Rng, hostility: &Hostility) -> Option<(Rng, bool)> {
     (random.usize(..4) == 0).then(|| (random.fork(), hostility.panics))
@@ -525,6 +564,23 @@ fn random_event_loops_on_simulated_kernels() {
 #[test]
 fn random_event_loops_on_every_driver() {
     in_own_process(|| on_linux(run_event_loop));
+}
+
+#[test]
+fn random_programs_exit_in_destructors() {
+    // Leaks are expected.
+    OwnProcess::default().variable("LSAN_OPTIONS", "detect_leaks=0").run(|| {
+        silence();
+        for seed in seeds(DEFAULT_SEEDS) {
+            let (setup, is_lossy) = random_simulator(seed);
+            with_seed(seed, &setup, || run_until_exit(seed, &setup, is_lossy));
+        }
+        on_every_driver(|setup| {
+            for seed in seeds_on_linux() {
+                with_seed(seed, setup, || run_until_exit(seed, setup, false));
+            }
+        });
+    });
 }
 
 #[test]
