@@ -183,12 +183,20 @@ async fn converse(mut stream: TcpStream, side: Side, world: Rc<World>, mut rando
 }
 
 /// Sends to a peer in another program, which receives until EOF.
-pub async fn send_to_peer(address: SocketAddr, connection: Rc<Connection>, world: Rc<World>, random: Rng) {
+pub async fn send_to_peer(
+    address: SocketAddr,
+    connection: Rc<Connection>,
+    world: Rc<World>,
+    mut random: Rng,
+) {
     let side = Side { connection, side: 0 };
     let stream = match TcpStream::connect(address).await {
         Ok(stream) => stream,
         Err(error) => return side.check_error(&error),
     };
+    if random.usize(..4) != 0 {
+        stream.set_send_buffer_size(1 << random.usize(12..16)).unwrap();
+    }
     let (_read, write) = stream.into_split();
     send_all(Writer { half: write, side }, &world, random, false).await;
 }

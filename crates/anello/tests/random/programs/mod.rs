@@ -126,8 +126,8 @@ fn run_with_peers(seed: u64, setup: &Setup) {
     let mut peers = Vec::new();
     for _ in 0..1 + random.usize(..4) {
         let listener = Arc::new(StdListener::bind(crate::common::ANY_PORT).unwrap());
-        if random.bool() {
-            set_socket_recv_buffer_size(&listener, 1 << random.usize(12..18)).unwrap();
+        if random.usize(..4) != 0 {
+            set_socket_recv_buffer_size(&listener, 1 << random.usize(12..16)).unwrap();
         }
         let address = listener.local_addr().unwrap();
         // A peer that closes the connection before EOF resets it.
@@ -191,7 +191,9 @@ fn receive_slowly(
     let ended = listener.accept().and_then(|(mut stream, _)| {
         for _ in 0..random.usize(..60) {
             (&stream).take(1 + random.u64(..2000)).read_to_end(&mut received)?;
-            thread::sleep(Duration::from_micros(random.u64(..200)));
+            // Longer than the runtime waits for some peers.
+            let is_long = random.usize(..10) == 0;
+            thread::sleep(Duration::from_micros(if is_long { 5_000 } else { random.u64(..200) }));
         }
         if !closes_early {
             stream.read_to_end(&mut received)?;
