@@ -163,7 +163,8 @@ pub struct SimFaults {
     pub cancel_races: u16,
     /// A multishot operation terminates with a successful result.
     pub multishot_terminations: u16,
-    /// A multishot receive that returns the last bytes before a reset does not see the reset, and keeps waiting.
+    /// A multishot receive that returns the last bytes before a reset does not see the reset, and keeps waiting, unless
+    /// the peer has shut down its write half before.
     pub missed_resets: u16,
     /// A wait returns without any events, or an operation fails with `EINTR`.
     pub interruptions: u16,

@@ -210,7 +210,9 @@ impl Operation {
         };
         network.consume(id, count);
         let mut flags = self.more_flag(multishot, network);
-        let missable = flags != 0 && !self.armed_late && count == available && is_broken(network, id);
+        // After a half-close by the peer, a receive continues until EOF.
+        let is_last = count == available && !network.endpoint(id).received_eof;
+        let missable = flags != 0 && !self.armed_late && is_last && is_broken(network, id);
         self.missed_reset = missable && network.fault(network.faults.missed_resets);
         flags |= Completion::BUFFER | u32::from(buffer) << Completion::BUFFER_SHIFT;
         flags |= if count < available { Completion::SOCKET_NONEMPTY } else { 0 };

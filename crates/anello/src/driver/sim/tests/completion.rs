@@ -1,7 +1,7 @@
 //! Tests that the completion-based kernel posts and omits the same completions as io_uring.
 
 use std::cell::Cell;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 
 use super::super::completion::SimCompletion;
 use super::super::socket::SimSocket;
@@ -11,7 +11,8 @@ use crate::driver::kernel::token::{Kind, Token};
 use crate::driver::kernel::{CompletionKernel, Kernel};
 use crate::driver::memory::key::Key;
 use crate::driver::settings::options::DriverOptions;
-use crate::driver::settings::sim_options::SimOptions;
+use crate::driver::settings::sim_options::{SimFaults, SimOptions};
+use crate::driver::sockets::options::SocketOption;
 use crate::driver::sockets::{End, Sockets};
 
 fn token(kind: Kind) -> Token {
@@ -20,8 +21,12 @@ fn token(kind: Kind) -> Token {
 
 /// Returns a kernel and both sides of a connection with a capacity of eight bytes.
 fn connected(options: &DriverOptions) -> (SimCompletion, SimSocket, SimSocket) {
+    connected_with(SimFaults::none(), options)
+}
+
+fn connected_with(faults: SimFaults, options: &DriverOptions) -> (SimCompletion, SimSocket, SimSocket) {
     let mut kernel = {
-        let sim = SimOptions::new(1).socket_buffer_bytes(8);
+        let sim = SimOptions::new(1).socket_buffer_bytes(8).faults(faults);
         SimCompletion::new(SimNetwork::new(&sim), &sim, options)
     };
     let listener = kernel.sockets_mut().open(false).unwrap();
@@ -137,6 +142,25 @@ fn receive_without_buffers_fails_when_armed() {
     drop(chunk);
     kernel.push(token(Kind::Receive), Op::Receive { socket: &far, multishot: true });
     assert_eq!(results(&mut kernel, Wait::None), []);
+}
+
+#[test]
+fn receive_misses_reset_only_without_half_close() {
+    for is_half_closed in [false, true] {
+        let faults = SimFaults { missed_resets: 1000, ..SimFaults::none() };
+        let (mut kernel, near, far) = connected_with(faults, &DriverOptions::default());
+        kernel.push(token(Kind::Receive), Op::Receive { socket: &far, multishot: true });
+        assert_eq!(results(&mut kernel, Wait::None), []);
+        kernel.sockets_mut().send(&near, b"abc").unwrap();
+        if is_half_closed {
+            kernel.sockets().shutdown(&near, Shutdown::Write).unwrap();
+        }
+        kernel.sockets().set_option(&near, SocketOption::Linger, 0).unwrap();
+        drop(near);
+        let mut expected = vec![(token(Kind::Receive), 3, true)];
+        expected.extend(is_half_closed.then_some((token(Kind::Receive), 0, false)));
+        assert_eq!(results(&mut kernel, Wait::None), expected);
+    }
 }
 
 #[test]
