@@ -9,7 +9,7 @@ use anello::{spawn, yield_now};
 
 use super::Survivor;
 use super::actors::{Attempt, attempt, do_side_activity};
-use super::hostile::leave_victim;
+use super::hostile::{leave_victim, will_exit};
 use super::model::{Leaked, World};
 use crate::common::{Rng, Setup, poll_at_most};
 use crate::operations::{Kind, Operation, Support, kinds};
@@ -20,7 +20,9 @@ pub fn usable_kinds(setup: &Setup, is_lossy: bool) -> Vec<Kind> {
     let is_simulated = matches!(setup.kind, anello::DriverKind::Sim(_));
     let may_be_lost = |kind: &Kind| is_lossy && kind.uses_network;
     let uses_threads = |kind: &Kind| is_simulated && matches!(kind.support, Support::Threads | Support::Ring);
-    let is_usable = |kind: &Kind| !may_be_lost(kind) && !uses_threads(kind);
+    // Child processes would outlive a process that exits.
+    let outlives = |kind: &Kind| will_exit() && kind.support == Support::Processes;
+    let is_usable = |kind: &Kind| !may_be_lost(kind) && !uses_threads(kind) && !outlives(kind);
     kinds(setup).into_iter().filter(is_usable).collect()
 }
 
