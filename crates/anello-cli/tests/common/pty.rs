@@ -4,7 +4,10 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::num::NonZero;
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
+use anello_test::hang_timeout;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
@@ -16,6 +19,8 @@ pub struct Pty {
     terminal: File,
     screen: vt100::Parser,
     child: Child,
+    /// When the child is considered to hang.
+    deadline: Instant,
     pub has_shown_view: bool,
 }
 
@@ -47,6 +52,7 @@ impl Pty {
             terminal,
             screen: vt100::Parser::new(size(ROWS), size(COLUMNS), 1000),
             child,
+            deadline: Instant::now() + hang_timeout(),
             has_shown_view: false,
         })
     }
@@ -66,8 +72,12 @@ impl Pty {
         }
     }
 
-    /// Reads a part of the output. Returns `false` at its end.
+    /// Reads a part of the output. Returns `false` at its end. Panics if the child hangs.
     pub fn read(&mut self) -> bool {
+        let remaining = self.deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(remaining).unwrap();
+        let events = poll(&mut [PollFd::new(&self.terminal, PollFlags::IN)], Some(&timeout)).unwrap();
+        assert!(events > 0 && !remaining.is_zero(), "the child hangs:\n{}", self.text());
         let mut bytes = [0; 4096];
         let count = self.terminal.read(&mut bytes).unwrap_or(0);
         for byte in &bytes[..count] {
