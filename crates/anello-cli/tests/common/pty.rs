@@ -19,7 +19,7 @@ pub struct Pty {
     terminal: File,
     screen: vt100::Parser,
     child: Child,
-    /// When the child is considered to hang.
+    /// Time after which the child is considered to hang.
     deadline: Instant,
     pub has_shown_view: bool,
 }

@@ -697,7 +697,7 @@ fn saturated_open_loop_takes_no_more_turns_than_closed_loop() {
                     open.requests,
                     closed.requests
                 );
-                // The connections start one after the other, so that no two replies share a turn.
+                // Each connection starts after the previous one, so that no two replies share a turn.
                 let replies = open.requests / closed.requests * connections as u64;
                 assert!(
                     turns <= closed_turns * replies * 105 / 100 + 300,

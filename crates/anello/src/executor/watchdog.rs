@@ -51,7 +51,7 @@ pub(super) struct WatchedWorker {
     name: String,
     thread: Pid,
     threshold: Duration,
-    /// When the driver was opened: the zero of the worker's clock.
+    /// Time at which the driver was opened, which is the zero of the worker's clock.
     opened: Instant,
     process: OwnerProcess,
     state: Mutex<PollState>,
@@ -91,7 +91,7 @@ struct Watchdog {
 #[derive(Debug, Default)]
 struct WatchdogState {
     workers: Vec<Arc<WatchedWorker>>,
-    /// Whether the thread is running.
+    /// `true` while the thread is running.
     is_running: bool,
 }
 

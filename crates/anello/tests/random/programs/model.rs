@@ -111,10 +111,10 @@ pub struct World {
     pub survivors: RefCell<Vec<super::Survivor>>,
     /// Whether the program ends before its connections are closed.
     pub ends_early: bool,
-    /// Whether the program also leaks pending futures.
+    /// `true` if the program also leaks pending futures.
     pub forgets: bool,
     pub leaked: Cell<Leaked>,
-    /// Whether child processes are forked.
+    /// `true` if child processes are forked.
     pub forks: Cell<bool>,
     pub hostility: Hostility,
     /// Thread that calls and drops wakers, and spawns tasks on the runtime. `None` on the simulated kernels, where runs
