@@ -189,9 +189,9 @@ fn threads_are_pinned_to_given_cores() {
     on_each_driver_flag(|driver| {
         let list = format!("{last},{first}");
         let arguments = [echo.address(), "-c", "4", "-d", "10m", "--driver", driver, "--cores", &list];
-        let child = load(&arguments).arg("--json").stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = load(&arguments).arg("--json").stdout(Stdio::piped()).spawn().unwrap();
         // The threads are pinned before the first request.
-        wait_until_loaded(&echo);
+        assert!(wait_until_loaded(&echo, &mut child));
         let cores = cores_of_threads(&child);
         interrupt(&child);
         let output = child.wait_with_output().unwrap();
@@ -258,9 +258,9 @@ fn fault_44_stalled_server_is_reported_and_exits_1() {
 #[test]
 fn fault_44_killed_server_ends_load_with_report() {
     let echo = start_echo(&[]);
-    let mut child = load(&[echo.address(), "-c", "3", "-d", "10m", "--json"]);
-    let child = child.stdout(Stdio::piped()).spawn().unwrap();
-    wait_until_loaded(&echo);
+    let mut command = load(&[echo.address(), "-c", "3", "-d", "10m", "--json"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    assert!(wait_until_loaded(&echo, &mut child));
     drop(echo);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -272,9 +272,9 @@ fn fault_44_killed_server_ends_load_with_report() {
 #[test]
 fn ctrl_c_ends_load_early_with_report() {
     let echo = start_echo(&[]);
-    let mut child = load(&[echo.address(), "-c", "3", "-d", "10m", "--json"]);
-    let child = child.stdout(Stdio::piped()).spawn().unwrap();
-    wait_until_loaded(&echo);
+    let mut command = load(&[echo.address(), "-c", "3", "-d", "10m", "--json"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    assert!(wait_until_loaded(&echo, &mut child));
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
@@ -598,13 +598,17 @@ fn fault_44_paused_server_increases_corrected_latency() {
 #[test]
 fn fault_44_stopped_server_ends_load_with_report() {
     let echo = start_echo(&[]);
-    let address = echo.address();
-    let mut child = load(&[address, "-c", "3", "-d", "10m", "-r", "1k", "--timeout", "200ms", "--json"]);
-    let child = child.stdout(Stdio::piped()).spawn().unwrap();
-    wait_until_loaded(&echo);
-    echo.signal(Signal::STOP);
-    let output = child.wait_with_output().unwrap();
-    echo.signal(Signal::CONT);
+    // The next timeout is used if the machine is so busy that responses of the running server exceed the previous one.
+    let output = ["200ms", "2s", "20s"].into_iter().find_map(|timeout| {
+        let arguments = [echo.address(), "-c", "3", "-d", "10m", "-r", "1k", "--timeout", timeout, "--json"];
+        let mut child = load(&arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let was_running = wait_until_loaded(&echo, &mut child);
+        echo.signal(Signal::STOP);
+        let output = child.wait_with_output().unwrap();
+        echo.signal(Signal::CONT);
+        was_running.then_some(output)
+    });
+    let output = output.expect("a load that runs when the server is stopped");
     assert_eq!(output.status.code(), Some(1));
     let report: Report = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
@@ -717,15 +721,13 @@ fn interrupt(child: &Child) {
     kill_process(Pid::from_child(child), Signal::INT).unwrap();
 }
 
-/// Waits until the server has used CPU time, which means that it has received requests.
-fn wait_until_loaded(server: &Served) {
-    wait_until_worked(server, 20_000_000);
-}
-
-/// Waits until the server has used `cpu_ns` more nanoseconds of CPU time.
-fn wait_until_worked(server: &Served, cpu_ns: u64) {
-    let idle_ns = anello_load::process_cpu_ns(server.id()).unwrap();
-    while anello_load::process_cpu_ns(server.id()).unwrap() < idle_ns + cpu_ns {
-        thread::sleep(Duration::from_millis(1));
-    }
+/// Waits until the server has used 20 ms of CPU time for this load. Returns `false` if the load has ended before.
+fn wait_until_loaded(server: &Served, load: &mut Child) -> bool {
+    let cpu_ns = || anello_load::process_cpu_ns(server.id()).unwrap();
+    let (loaded_ns, mut is_running) = (cpu_ns() + 20_000_000, true);
+    wait_until(|| {
+        is_running = load.try_wait().unwrap().is_none();
+        !is_running || cpu_ns() >= loaded_ns
+    });
+    is_running
 }

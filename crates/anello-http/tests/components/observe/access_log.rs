@@ -9,6 +9,7 @@ use std::time::Duration;
 use anello_http::observe::access_log::{
     AccessLog, AccessLogHandle, AccessLogOptions, FormattedPeer, LogEntry, LogTarget, RequestLine, WorkerLog,
 };
+use anello_test::wait_until;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, mknodat};
 use tempfile::TempDir;
 
@@ -57,13 +58,6 @@ fn numbers(text: &str) -> Vec<u64> {
         rest.and_then(|rest| rest.parse().ok()).unwrap_or_else(|| panic!("torn line: {line:?}"))
     };
     text.lines().map(number).collect()
-}
-
-/// Spins until another thread makes the condition true. Has no timeout; the test runner must provide one.
-fn wait_until(condition: impl Fn() -> bool) {
-    while !condition() {
-        std::thread::yield_now();
-    }
 }
 
 fn make_fifo(path: &Path) {

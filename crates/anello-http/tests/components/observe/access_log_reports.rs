@@ -8,7 +8,7 @@ use std::time::Duration;
 use anello_http::observe::access_log::{
     AccessLog, AccessLogOptions, FormattedPeer, LogEntry, LogTarget, RequestLine, WorkerLog,
 };
-use anello_test::in_own_process;
+use anello_test::{in_own_process, wait_until};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
 /// A subscriber that records the level of each event.
@@ -64,16 +64,12 @@ fn failure_recovery_and_drops_are_reported_once() {
             record(&mut worker);
             recorded += 1;
         }
-        while handle.stats().errors < 10 {
-            std::thread::yield_now();
-        }
+        wait_until(|| handle.stats().errors >= 10);
         // Simulates an operator who fixes the log target.
         fs::remove_file(&path).unwrap();
         handle.reopen();
         drop(worker);
-        while handle.stats().written_lines < recorded - 100 {
-            std::thread::yield_now();
-        }
+        wait_until(|| handle.stats().written_lines >= recorded - 100);
         log.close().unwrap();
         assert_eq!(handle.stats().dropped_lines, 100);
         let mut levels = recorded_levels.0.lock().unwrap().clone();
