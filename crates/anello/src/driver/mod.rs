@@ -218,6 +218,7 @@ impl Driver {
     }
 
     /// Submits queued operations, waits as requested and processes completions. See the [contract](self).
+    #[inline]
     pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
         if wait != Wait::None && self.spin.is_on() && !self.is_simulated() && self.spin_before_wait(wakes)? {
             return Ok(());
@@ -254,6 +255,8 @@ impl Driver {
     }
 
     /// Spins for a short time before a blocking wait. Returns `true` if there is work to do.
+    #[cold]
+    #[inline(never)]
     fn spin_before_wait(&mut self, wakes: &mut WakeQueue) -> io::Result<bool> {
         dispatch!(&mut *self.backend, machine => {
             // Submit queued operations first: the peer may be waiting for one of them.

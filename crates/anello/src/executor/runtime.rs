@@ -220,18 +220,16 @@ impl Runtime {
         let mut future = pin!(Some(future));
         let mut main_loop = MainLoop::new(&self.shared);
         loop {
-            if main_loop.is_main_due() {
-                let mut context = Context::from_waker(&main_loop.waker);
-                let poll = || future.as_mut().as_pin_mut().map(|future| future.poll(&mut context));
-                if let Some(Poll::Ready(output)) = self.shared.measure_poll(None, poll) {
-                    // Drops the sockets that the future still owns. This runtime might not run again for a long time,
-                    // so they are closed now, and accepted bytes and notifications for other workers are submitted.
-                    future.set(None);
-                    self.shared.flush_driver();
-                    return output;
-                }
+            let mut context = Context::from_waker(&main_loop.waker);
+            let poll = || future.as_mut().as_pin_mut().map(|future| future.poll(&mut context));
+            if let Some(Poll::Ready(output)) = self.shared.measure_poll(None, poll) {
+                // Drops the sockets that the future still owns. This runtime might not run again for a long time, so they
+                // are closed now, and accepted bytes and notifications for other workers are submitted.
+                future.set(None);
+                self.shared.flush_driver();
+                return output;
             }
-            if let Err(error) = main_loop.run_once() {
+            if let Err(error) = main_loop.run_until_main_is_woken() {
                 panic!("{} driver failed: {error}", self.driver().name);
             }
         }
@@ -277,9 +275,11 @@ struct MainLoop<'a> {
 }
 
 impl<'a> MainLoop<'a> {
+    /// Creates the loop for a main future that is polled at once.
     fn new(shared: &'a Shared) -> Self {
         let inbox = Arc::clone(&shared.inbox);
-        let main = Arc::new(MainTask { is_woken: AtomicBool::new(true), inbox });
+        let main = Arc::new(MainTask { is_woken: AtomicBool::new(false), inbox });
+        start_main_poll(shared);
         Self {
             batch: BatchGuard(shared, Batch::new()),
             wakes: WakeQueue::new(&context::WAKER_VTABLE, context::has_ready_tasks),
@@ -288,20 +288,23 @@ impl<'a> MainLoop<'a> {
         }
     }
 
-    /// Returns whether the main future must be polled now, and starts its budget. A wake-up counts once.
-    fn is_main_due(&self) -> bool {
-        let BatchGuard(shared, batch) = &self.batch;
-        let is_due = batch.is_finished()
-            && self.main.is_woken.load(Ordering::Relaxed)
-            && self.main.is_woken.swap(false, Ordering::Acquire);
-        if is_due {
-            shared.turn.budget.set(BUDGET_PER_POLL);
-            add(&shared.tasks.counters.polls, 1);
+    /// Runs the ready tasks, the driver and the timers until the main future must be polled, at least once. A wake-up
+    /// counts once.
+    fn run_until_main_is_woken(&mut self) -> io::Result<()> {
+        loop {
+            self.run_once()?;
+            let BatchGuard(shared, batch) = &self.batch;
+            if batch.is_finished()
+                && self.main.is_woken.load(Ordering::Relaxed)
+                && self.main.is_woken.swap(false, Ordering::Acquire)
+            {
+                start_main_poll(shared);
+                return Ok(());
+            }
         }
-        is_due
     }
 
-    /// Runs the ready tasks, the driver and the timers.
+    #[inline]
     fn run_once(&mut self) -> io::Result<()> {
         let BatchGuard(shared, batch) = &mut self.batch;
         run_ready(shared, batch);
@@ -313,6 +316,12 @@ impl<'a> MainLoop<'a> {
         shared.check(batch);
         Ok(())
     }
+}
+
+/// Starts the budget of a poll of the main future, and counts the poll.
+fn start_main_poll(shared: &Shared) {
+    shared.turn.budget.set(BUDGET_PER_POLL);
+    add(&shared.tasks.counters.polls, 1);
 }
 
 /// Tasks that are polled in order. Tasks that a turn leaves are polled in the following turns, before the ready queue.
@@ -430,14 +439,16 @@ pub(super) fn take_turn(
         mailbox.finish_sleep();
         wait = Wait::None;
     }
-    if wait != Wait::None {
-        shared.turn.heap_trim.update(shared.task_count() + shared.driver.borrow().stream_count());
-    }
     debug_assert!(
         wait == Wait::None || mailbox.is_asleep() || mailbox.is_notified(),
         "invariant 11: a worker waits without the state `SLEEPING`"
     );
-    let turned = shared.driver.borrow_mut().turn(wait, wakes);
+    let mut driver = shared.driver.borrow_mut();
+    if wait != Wait::None {
+        shared.turn.heap_trim.update(shared.task_count() + driver.stream_count());
+    }
+    let turned = driver.turn(wait, wakes);
+    drop(driver);
     if wait != Wait::None {
         mailbox.finish_sleep();
     }

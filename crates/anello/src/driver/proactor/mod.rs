@@ -105,8 +105,6 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     /// Inline sends that are not yet confirmed, in submission order. Each entry holds the slot of the stream and the
     /// submission index.
     unconfirmed_sends: Vec<(u32, u32)>,
-    /// Empty list that replaces `unconfirmed_sends` while its entries are processed.
-    unconfirmed_scratch: Vec<(u32, u32)>,
     /// Set if a task is waiting for an unconfirmed send. The next turn must confirm sends before it blocks, because a
     /// successful inline send does not wake any task.
     confirm_without_sleeping: bool,
@@ -178,7 +176,6 @@ impl<K: CompletionKernel> Proactor<K> {
             queued_writes: VecDeque::new(),
             waits_without_yield: 0,
             unconfirmed_sends: Vec::new(),
-            unconfirmed_scratch: Vec::new(),
             confirm_without_sleeping: false,
             ring_grown: false,
             receive_window: None,
@@ -216,11 +213,10 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         loop {
             let confirm_now = std::mem::take(&mut self.confirm_without_sleeping);
-            let planned_wait = if confirm_now { Wait::None } else { wait };
-            let wait_now = match self.incomplete_writes {
-                0 => planned_wait,
-                _ => self.submit_writes(planned_wait)?,
-            };
+            let mut wait_now = if confirm_now { Wait::None } else { wait };
+            if self.incomplete_writes > 0 {
+                wait_now = self.submit_writes(wait_now)?;
+            }
             if confirm_now || wait_now != Wait::None || self.kernel.needs_enter() {
                 self.enter(wait_now)?;
             }
@@ -242,15 +238,19 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.on_completions_dropped(wakes);
             }
             self.confirm_sends(wakes);
+            // A turn that has processed writes instead of waiting also returns, because time has passed.
+            if !confirm_now {
+                return Ok(());
+            }
             // The kernel may not yet have consumed the submission for which a task is waiting.
-            self.confirm_without_sleeping |= confirm_now && !self.unconfirmed_sends.is_empty();
-            // A turn that has processed writes instead of waiting returns, because time has passed.
-            if wait_now == wait || wait_now != planned_wait || wakes.has_work() {
+            self.confirm_without_sleeping |= !self.unconfirmed_sends.is_empty();
+            if wait == Wait::None || wakes.has_work() {
                 return Ok(());
             }
         }
     }
 
+    #[inline]
     fn enter(&mut self, wait: Wait) -> io::Result<()> {
         self.metrics.turns += 1;
         self.kernel.enter(wait)?;

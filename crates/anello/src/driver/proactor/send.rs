@@ -411,23 +411,20 @@ impl<K: CompletionKernel> Proactor<K> {
     #[inline]
     pub(super) fn confirm_sends(&mut self, wakes: &mut WakeQueue) {
         let Some(&(_, last)) = self.unconfirmed_sends.last() else { return };
-        // While these sends are confirmed, new ones are added to the scratch list.
-        let mut confirming =
-            std::mem::replace(&mut self.unconfirmed_sends, std::mem::take(&mut self.unconfirmed_scratch));
         debug_assert!(
-            confirming.is_sorted_by(|(_, index), (_, next)| next.wrapping_sub(*index).cast_signed() > 0),
+            self.unconfirmed_sends
+                .is_sorted_by(|(_, index), (_, next)| next.wrapping_sub(*index).cast_signed() > 0),
             "invariant 6: sends are not in the order of their submission"
         );
         // In nearly all cases, all sends have been consumed.
-        let mut consumed = confirming.len();
+        let mut consumed = self.unconfirmed_sends.len();
         if !self.kernel.consumed(last) {
-            consumed = confirming
-                .iter()
-                .take_while(|(_, submission_index)| self.kernel.consumed(*submission_index))
-                .count();
-            self.unconfirmed_sends.extend_from_slice(&confirming[consumed..]);
+            let is_consumed = |&(_, submission_index): &(u32, u32)| self.kernel.consumed(submission_index);
+            consumed = self.unconfirmed_sends.partition_point(is_consumed);
         }
-        for &(index, submission_index) in &confirming[..consumed] {
+        for position in 0..consumed {
+            // New sends are added at the end of the list while these are confirmed.
+            let (index, submission_index) = self.unconfirmed_sends[position];
             // An equal submission index means that this is the same send, and therefore the same occupant of the slot.
             let Some((key, stream)) = self.streams.occupant(index) else { continue };
             if stream.sending != Sending::Inline(submission_index) {
@@ -444,8 +441,11 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.after_send(key, false, wakes);
             }
         }
-        confirming.clear();
-        self.unconfirmed_scratch = confirming;
+        if consumed == self.unconfirmed_sends.len() {
+            self.unconfirmed_sends.clear();
+        } else {
+            self.unconfirmed_sends.drain(..consumed);
+        }
     }
 }
 

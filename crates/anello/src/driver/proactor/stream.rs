@@ -200,6 +200,8 @@ impl Received {
 
     #[inline]
     pub fn pop(&mut self) -> Option<Chunk> {
+        // Without this check, the absent chunk would be moved.
+        self.front.as_ref()?;
         if self.queued.is_empty() { self.front.take() } else { self.pop_slow() }
     }
 

@@ -339,7 +339,7 @@ impl SendQueue {
 
     /// Moves a buffer into the empty queue, to be sent later, if it has 1 to `max_bytes` bytes and is not urgent.
     /// Returns the address and length of its bytes.
-    #[inline]
+    #[inline(always)]
     pub fn start(&mut self, outgoing: &mut Option<SendBuf>, max_bytes: usize) -> Option<(*const u8, u32)> {
         debug_assert!(self.is_empty(), "invariant 3: the front of the send queue is replaced");
         let message = outgoing.as_ref()?;

@@ -236,6 +236,20 @@ impl Uring {
         entry.with_user_data(token.0)
     }
 
+    /// Submits each time the queue is full. Only the last call waits.
+    #[cold]
+    fn enter_with_backlog(&mut self, wait: Wait) -> io::Result<()> {
+        while !self.backlog.is_empty() && self.drain_backlog() {
+            let unsubmitted = self.ring.unsubmitted();
+            self.ring.enter(Wait::None)?;
+            if self.ring.unsubmitted() == unsubmitted {
+                // The kernel consumes no more entries until completions are read.
+                return Ok(());
+            }
+        }
+        self.ring.enter(wait)
+    }
+
     /// Fetches completions that did not fit into the queue. The next system call that requests completions posts them.
     #[cold]
     fn fetch_overflow(&mut self) -> io::Result<()> {
@@ -321,18 +335,9 @@ impl CompletionKernel for Uring {
         slot.is_some()
     }
 
-    #[inline]
+    #[inline(always)]
     fn enter(&mut self, wait: Wait) -> io::Result<()> {
-        // With a backlog, submit each time the queue is full. Only the last call waits.
-        while !self.backlog.is_empty() && self.drain_backlog() {
-            let unsubmitted = self.ring.unsubmitted();
-            self.ring.enter(Wait::None)?;
-            if self.ring.unsubmitted() == unsubmitted {
-                // The kernel consumes no more entries until completions are read.
-                return Ok(());
-            }
-        }
-        self.ring.enter(wait)
+        if self.backlog.is_empty() { self.ring.enter_inline(wait) } else { self.enter_with_backlog(wait) }
     }
 
     #[inline]
