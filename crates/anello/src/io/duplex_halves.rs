@@ -27,6 +27,19 @@ struct Pipe {
     writer: Option<Waker>,
 }
 
+impl Pipe {
+    /// Returns the error of a write if no bytes can be accepted any more.
+    fn check_open(&self) -> io::Result<()> {
+        let cause = match (self.is_shut_down, self.is_reader_dropped) {
+            (true, _) => "the writer is shut down",
+            (false, true) => "the reader was dropped",
+            (false, false) => return Ok(()),
+        };
+        let message = format!("cannot write to in-memory stream: {cause}");
+        Err(io::Error::new(io::ErrorKind::BrokenPipe, message))
+    }
+}
+
 type SharedPipe = Arc<Mutex<Pipe>>;
 
 /// Read half of an in-memory stream; see [`DuplexStream::into_split`](super::DuplexStream::into_split).
@@ -233,12 +246,7 @@ impl DuplexWriteHalf {
         let poll = |context: &mut Context<'_>| {
             let waker = context.waker().clone();
             let mut pipe = lock(&self.pipe);
-            if pipe.is_shut_down || pipe.is_reader_dropped {
-                let cause =
-                    if pipe.is_shut_down { "the writer is shut down" } else { "the reader was dropped" };
-                let message = format!("cannot write to in-memory stream: {cause}");
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, message)));
-            }
+            pipe.check_open()?;
             let room = pipe.max_bytes.saturating_sub(pipe.bytes);
             if room == 0 {
                 let replaced = pipe.writer.replace(waker);
@@ -273,7 +281,7 @@ impl DuplexWriteHalf {
         context: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         if slices.iter().all(|slice| slice.is_empty()) {
-            return Poll::Ready(Ok(0));
+            return Poll::Ready(lock(&self.pipe).check_open().map(|()| 0));
         }
         self.poll_append(context, |room| {
             let mut bytes = Vec::new();

@@ -1,6 +1,6 @@
 //! In-memory streams.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IoSlice};
 use std::thread;
 
 use anello::io::duplex;
@@ -34,6 +34,25 @@ fn writer_waits_while_stream_is_full() {
             assert!(all.chunks(30).zip(0..).all(|(part, number)| part == [number; 30]));
             waiting.await.unwrap();
             assert_eq!(reader.recv().await.unwrap(), None);
+        });
+    });
+}
+
+#[test]
+fn empty_write_fails_only_if_stream_is_closed() {
+    on_each(both_drivers_and_sim(), |setup| {
+        setup.run(async {
+            let slices = [IoSlice::new(&[]), IoSlice::new(&[])];
+            let (mut writer, reader) = duplex(1);
+            writer.write_all(b"x").await.unwrap();
+            assert_eq!(poll_at_most(1, writer.write(&[])).await.unwrap().unwrap(), 0);
+            drop(reader);
+            assert_eq!(writer.write(&[]).await.unwrap_err().kind(), ErrorKind::BrokenPipe);
+            let (_client, server) = duplex(1);
+            let (_reader, mut writer) = server.into_split();
+            assert_eq!(writer.write_vectored(&slices).await.unwrap(), 0);
+            writer.shutdown().await.unwrap();
+            assert_eq!(writer.write_vectored(&slices).await.unwrap_err().kind(), ErrorKind::BrokenPipe);
         });
     });
 }
