@@ -31,7 +31,8 @@
 //!
 //! Receiving from a channel consumes one unit of the budget of the running task, as the operations of sockets and timers
 //! do (see [`consume_budget`](crate::task::consume_budget)): a task yields even if other threads send values as fast as
-//! it receives them. So do all operations of [`local`] channels and [`CancellationToken::cancelled`].
+//! it receives them. So do `closed` of the senders of [`broadcast`] and [`watch`], all operations of [`local`] channels and
+//! [`CancellationToken::cancelled`].
 //!
 //! tokio's own types consume budget only within a runtime of tokio: locks, semaphores, [`Notify`], [`oneshot`] and the
 //! senders of `mpsc`. A task without budget therefore enters their queues like any other task, and is served in FIFO

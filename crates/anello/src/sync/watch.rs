@@ -48,6 +48,11 @@ impl<T> Sender<T> {
     pub fn subscribe(&self) -> Receiver<T> {
         Receiver(self.0.subscribe())
     }
+
+    /// Waits until all receivers have been dropped, on the budget of the task. Cancel-safe.
+    pub fn closed(&self) -> impl Future<Output = ()> {
+        cooperative(self.0.closed())
+    }
 }
 
 impl<T> Clone for Sender<T> {

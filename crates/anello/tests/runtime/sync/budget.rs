@@ -95,6 +95,17 @@ fn broadcast_never_starves_worker() {
 }
 
 #[test]
+fn closed_of_senders_never_starves_worker() {
+    never_starves(|| {
+        let (values, events) = (watch::Sender::new(0), broadcast::Sender::<usize>::new(1));
+        async move |round| match round % 2 {
+            0 => values.closed().await,
+            _ => events.closed().await,
+        }
+    });
+}
+
+#[test]
 fn subscribed_receivers_never_starve_worker() {
     never_starves(|| {
         let (values, events) = (watch::Sender::new(0), broadcast::Sender::new(1));
