@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::panic::RefUnwindSafe;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -48,6 +49,9 @@ pub(crate) struct Shared {
     pub(super) lifecycle: Lifecycle,
     pub sockets: SocketState,
 }
+
+/// Code of the application, which may panic, runs while none of the cells is borrowed.
+impl RefUnwindSafe for Shared {}
 
 /// Clocks and timers, which sleeping futures use.
 #[derive(Debug)]

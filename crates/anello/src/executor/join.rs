@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -44,7 +44,7 @@ enum Target {
 }
 
 /// Blocking work that has an owner on another thread.
-trait Cancel: Send + Sync {
+trait Cancel: RefUnwindSafe + Send + Sync {
     /// Completes the work with a cancellation error, unless it has started.
     fn cancel(&self);
     fn is_finished(&self) -> bool;

@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
 
 use super::connection::Connection;
@@ -40,6 +41,10 @@ pub struct TcpSocket {
     pub(super) shared: Rc<Shared>,
     pub(super) socket: AnySocket,
 }
+
+/// Code of the application, which may panic, never runs while the state is being changed.
+impl UnwindSafe for TcpSocket {}
+impl RefUnwindSafe for TcpSocket {}
 
 impl TcpSocket {
     /// Creates an IPv4 socket (`socket(2)`).

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
@@ -33,6 +34,10 @@ pub(crate) struct PipeEnd {
     /// as at EOF.
     may_lack_writer: Cell<bool>,
 }
+
+/// Code of the application, which may panic, never runs while the state is being changed.
+impl UnwindSafe for PipeEnd {}
+impl RefUnwindSafe for PipeEnd {}
 
 impl PipeEnd {
     #[track_caller]

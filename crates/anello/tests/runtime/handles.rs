@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::future::{pending, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -10,10 +10,13 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use anello::net::{TcpListener, TcpStream};
+use anello::io::AsyncFd;
+use anello::net::{
+    OwnedReadHalf, TcpListener, TcpSocket, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream, pipe,
+};
 use anello::task::JoinSet;
-use anello::time::sleep;
-use anello::{Handle, Runtime, spawn, spawn_blocking, yield_now};
+use anello::time::{Sleep, sleep};
+use anello::{Handle, JoinHandle, Runtime, spawn, spawn_blocking, yield_now};
 
 use crate::common::{
     ANY_PORT, both_drivers, on_both_drivers, on_every_driver, on_every_driver_and_sim, pair,
@@ -26,6 +29,16 @@ fn message_of_panic(action: impl FnOnce()) -> String {
         Ok(message) => *message,
         Err(payload) => (*payload.downcast_ref::<&str>().expect("a message")).to_owned(),
     }
+}
+
+/// A closure passed to `catch_unwind` can contain them, as in tokio.
+#[test]
+fn handles_and_sockets_are_unwind_safe() {
+    fn assert_unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
+    assert_unwind_safe::<(Handle, JoinHandle<Cell<u8>>, anello::task::AbortHandle, Sleep)>();
+    assert_unwind_safe::<(TcpListener, TcpSocket, TcpStream, OwnedReadHalf<TcpStream>, UdpSocket)>();
+    assert_unwind_safe::<(UnixDatagram, UnixListener, UnixStream, AsyncFd<std::fs::File>)>();
+    assert_unwind_safe::<(pipe::Receiver, pipe::Sender)>();
 }
 
 #[test]

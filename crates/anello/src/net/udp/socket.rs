@@ -6,6 +6,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
 use std::task::Context;
 
@@ -65,6 +66,10 @@ pub struct UdpSocket {
     /// Set if the network device cannot split payloads.
     pub(super) splits_payloads: Cell<bool>,
 }
+
+/// Code of the application, which may panic, never runs while the state is being changed.
+impl UnwindSafe for UdpSocket {}
+impl RefUnwindSafe for UdpSocket {}
 
 impl UdpSocket {
     pub(super) fn new(shared: Rc<Shared>, socket: DatagramSocket) -> io::Result<Self> {

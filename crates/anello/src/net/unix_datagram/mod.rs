@@ -9,6 +9,7 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::SocketAddr;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::Path;
 use std::rc::Rc;
 use std::task::Context;
@@ -50,6 +51,10 @@ pub struct UnixDatagram {
     /// Set once the read direction has been shut down. Non-blocking calls then still return `EAGAIN` instead of 0.
     is_read_shut: Cell<bool>,
 }
+
+/// Code of the application, which may panic, never runs while the state is being changed.
+impl UnwindSafe for UnixDatagram {}
+impl RefUnwindSafe for UnixDatagram {}
 
 /// Metadata of a datagram that was received with [`UnixDatagram::recv_with_fds`].
 ///
