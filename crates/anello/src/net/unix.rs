@@ -3,6 +3,8 @@
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
@@ -73,7 +75,8 @@ pub struct UnixStreamInfo {
 }
 
 impl StreamSocket<Unix> {
-    /// Connects to the socket at a path. See [`connect_addr`](Self::connect_addr) for details and panics.
+    /// Connects to the socket at a path, or with an abstract name if the path begins with a zero byte. See
+    /// [`connect_addr`](Self::connect_addr) for details and panics.
     ///
     /// # Errors
     /// Returns the errors of `connect_addr`, and `InvalidInput` if the path exceeds the kernel's limit of 107 bytes.
@@ -315,7 +318,8 @@ impl StreamSocket<Unix> {
 pub type UnixListener = StreamListener<Unix>;
 
 impl StreamListener<Unix> {
-    /// Binds to a path, which must not exist. See [`bind_addr`](Self::bind_addr) for details and panics.
+    /// Binds to a path, which must not exist, or to an abstract name if the path begins with a zero byte. See
+    /// [`bind_addr`](Self::bind_addr) for details and panics.
     ///
     /// # Errors
     /// Returns the errors of `bind_addr`, and `InvalidInput` if the path exceeds the kernel's limit of 107 bytes.
@@ -375,7 +379,11 @@ impl StreamListener<Unix> {
     }
 }
 
+/// Returns the address of a path, or an abstract name if the path begins with a zero byte.
 pub(super) fn path_address(path: &Path) -> io::Result<SocketAddr> {
-    SocketAddr::from_pathname(path)
-        .map_err(|error| with_context(format_args!("cannot use path {}", path.display()), error))
+    let address = match path.as_os_str().as_bytes().split_first() {
+        Some((0, name)) => SocketAddr::from_abstract_name(name),
+        _ => SocketAddr::from_pathname(path),
+    };
+    address.map_err(|error| with_context(format_args!("cannot use path {}", path.display()), error))
 }

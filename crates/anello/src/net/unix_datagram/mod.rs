@@ -98,7 +98,8 @@ impl UnixDatagram {
         Self::new(shared, imported)
     }
 
-    /// Binds to a path, which must not exist. See [`bind_addr`](Self::bind_addr) for details and panics.
+    /// Binds to a path, which must not exist, or to an abstract name if the path begins with a zero byte. See
+    /// [`bind_addr`](Self::bind_addr) for details and panics.
     ///
     /// # Errors
     /// Returns the errors of `bind_addr`, and `InvalidInput` if the path exceeds the kernel's limit of 107 bytes.

@@ -13,7 +13,7 @@ use anello::io::Interest;
 use anello::net::{UnixDatagram, raw_os_error};
 use anello::{spawn, yield_now};
 
-use super::socket_path::{SocketPath, unique};
+use super::socket_path::{SocketPath, path_of, unique};
 use crate::common::{
     Rng, TURNS, both_drivers, join, on_each, on_every_driver, on_every_driver_and_sim, pattern, poll_at_most,
     poll_once, simulated_drivers,
@@ -72,6 +72,8 @@ fn paths_and_abstract_names_are_reported() {
             unbound.send(b"four").await.unwrap();
             assert_eq!(at_name.recv(&mut buffer).await.unwrap(), 4);
             assert_eq!(unbound.peer_addr().unwrap().as_abstract_name(), name.as_abstract_name());
+            unbound.send_to(b"five", path_of(&name)).await.unwrap();
+            assert_eq!(at_name.recv(&mut buffer).await.unwrap(), 4);
             let error = UnixDatagram::bind(&path.0).unwrap_err();
             assert_eq!((error.kind(), raw_os_error(&error)), (ErrorKind::AddrInUse, Some(libc::EADDRINUSE)));
             assert!(error.to_string().contains(&*path.0.to_string_lossy()), "{error}");

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::family::{any_address, connect, listen, pair};
-use super::socket_path::SocketPath;
+use super::socket_path::{SocketPath, path_of};
 use crate::common::usage::usage;
 use crate::common::{
     Flag, Rng, assert_same_bytes, in_own_process, on_both_drivers, on_each, on_every_driver, pattern,
@@ -61,6 +61,12 @@ fn paths_and_abstract_names() {
             assert_eq!(listener.local_addr().unwrap().as_abstract_name(), address.as_abstract_name());
             let client = UnixStream::connect_addr(&address).await.unwrap();
             assert_eq!(client.peer_addr().unwrap().as_abstract_name(), address.as_abstract_name());
+            // As in tokio, a path that begins with a zero byte is an abstract name.
+            let client = UnixStream::connect(path_of(&address)).await.unwrap();
+            assert_eq!(client.peer_addr().unwrap().as_abstract_name(), address.as_abstract_name());
+            let address = any_address();
+            let listener = UnixListener::bind(path_of(&address)).unwrap();
+            assert_eq!(listener.local_addr().unwrap().as_abstract_name(), address.as_abstract_name());
         });
         fs::remove_file(&path.0).unwrap();
     });
