@@ -34,7 +34,7 @@ impl Program {
 
     fn command(&self, setup: &str) -> String {
         let start = match &self.package {
-            Some(package) => format!("cargo test -p {package} {} ", self.target(package)),
+            Some(package) => format!("cargo test -p {package} --all-features {} ", self.target(package)),
             None => format!("{} ", self.path.display()),
         };
         let separator = if self.package.is_some() { "-- " } else { "" };
@@ -95,7 +95,7 @@ mod tests {
     fn command_names_integration_tests() {
         assert_eq!(
             program("/target/deps/harness-0123abcd", Some("module::name")).command("epoll"),
-            "ANELLO_TEST_SETUP='^epoll$' cargo test -p anello-test --test harness module::name -- --exact"
+            "ANELLO_TEST_SETUP='^epoll$' cargo test -p anello-test --all-features --test harness module::name -- --exact"
         );
     }
 
@@ -103,11 +103,11 @@ mod tests {
     fn command_names_unit_tests_of_libraries_and_binaries() {
         assert_eq!(
             program("/target/deps/anello_test-0123abcd", Some("name")).command("uring"),
-            "ANELLO_TEST_SETUP='^uring$' cargo test -p anello-test --lib name -- --exact"
+            "ANELLO_TEST_SETUP='^uring$' cargo test -p anello-test --all-features --lib name -- --exact"
         );
         assert_eq!(
             program("/target/deps/anello-0123abcd", Some("name")).command("uring"),
-            "ANELLO_TEST_SETUP='^uring$' cargo test -p anello-test --bin anello name -- --exact"
+            "ANELLO_TEST_SETUP='^uring$' cargo test -p anello-test --all-features --bin anello name -- --exact"
         );
     }
 
@@ -115,7 +115,7 @@ mod tests {
     fn command_has_the_filters_of_the_command_line_if_the_test_is_unknown() {
         assert_eq!(
             program("/target/deps/harness-0123abcd", None).command("epoll"),
-            "ANELLO_TEST_SETUP='^epoll$' cargo test -p anello-test --test harness one two -- --test-threads=1"
+            "ANELLO_TEST_SETUP='^epoll$' cargo test -p anello-test --all-features --test harness one two -- --test-threads=1"
         );
     }
 

@@ -53,7 +53,9 @@ fn every_setup_can_be_built_where_it_is_available() {
 #[test]
 fn failed_test_prints_the_command_that_repeats_it() {
     let command = match std::env::var_os("CARGO_PKG_NAME") {
-        Some(_) => "ANELLO_TEST_SETUP='^epoll$' cargo test -p anello-test --test harness child -- --exact",
+        Some(_) => {
+            "ANELLO_TEST_SETUP='^epoll$' cargo test -p anello-test --all-features --test harness child -- --exact"
+        }
         None => "ANELLO_TEST_SETUP='^epoll$' ",
     };
     for kind in ["fails", "fails in a loop"] {
