@@ -12,7 +12,8 @@ impl Shared {
     pub(super) fn check(&self, batch: &Batch) {
         self.inbox.mailbox.check_awake();
         assert!(self.tasks.running.get().is_none(), "invariant 12: a task is running between two turns");
-        let turns = self.tasks.counters.polls.get();
+        let turns = self.turn.checked.get() + 1;
+        self.turn.checked.set(turns);
         if is_check_due(self.time.wheel.borrow().len(), turns, self.is_simulated()) {
             self.time.wheel.borrow_mut().check();
         }

@@ -84,6 +84,9 @@ pub(super) struct Turn {
     pub yield_requested: Cell<bool>,
     pub limit: TurnLimit,
     pub heap_trim: HeapTrim,
+    /// Number of turns after which [`Shared::check`] was called.
+    #[cfg(debug_assertions)]
+    pub checked: Cell<u64>,
 }
 
 /// Whether the runtime is running, has been dropped, or still has to shut down its driver.
@@ -337,6 +340,8 @@ impl Shared {
                 yield_requested: Cell::new(false),
                 limit: TurnLimit::new(is_simulated, receives_in_polls),
                 heap_trim: HeapTrim::new(MIN_FREED_TASKS),
+                #[cfg(debug_assertions)]
+                checked: Cell::new(0),
             },
             lifecycle: Lifecycle::default(),
             sockets,
