@@ -253,8 +253,8 @@ impl<W: Sender> Output<W> {
         Ok(())
     }
 
-    /// Sends everything; no more data follows. Waits for the rest of a large body, because a fixed deadline applies
-    /// once the stream is dropped, regardless of the client's progress.
+    /// Sends everything; no more data follows. Waits for the rest of a large body, because the send timeout of the server
+    /// no longer applies once the stream is dropped.
     pub async fn finish(&mut self) -> io::Result<()> {
         self.flush_more().await?;
         self.flush_all().await?;

@@ -68,7 +68,7 @@ type Tls = StreamOwned<ClientConnection, StdStream>;
 fn connect(config: Arc<ClientConfig>, address: SocketAddr) -> Tls {
     let name = ServerName::try_from("localhost").expect("valid server name");
     let stream = StdStream::connect(address).expect("connect");
-    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set read timeout");
+    stream.set_read_timeout(Some(hang_timeout())).expect("set read timeout");
     StreamOwned::new(ClientConnection::new(config, name).expect("TLS client"), stream)
 }
 

@@ -221,8 +221,7 @@ impl ResponseSender {
     ) -> Result<(), StreamError> {
         let mut left = end.length();
         let trailers = loop {
-            // The client must accept data before more is taken from the handler.
-            self.capacity(stream, 1).await?;
+            // At most one chunk is taken before the client accepts it: the end of the body needs no window.
             let chunk = poll_fn(|context| {
                 if let Poll::Ready(error) = self.poll_cancelled(stream, context) {
                     return Poll::Ready(Err(error));

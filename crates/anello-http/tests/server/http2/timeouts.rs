@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anello::spawn;
 use anello::time::{monotonic_now, sleep};
+use anello_http::h1::{FieldBlock, FieldName};
 use anello_http::{Body, Request, RequestBodyError, Response, ServerOptions};
 use anello_test::{run_on_each, simulated_drivers};
 use bytes::Bytes;
@@ -153,6 +154,40 @@ fn fault_20_stream_that_is_not_read_is_reset() {
         }
         // The handler's data is taken only as the client accepts it.
         assert!(pulled.get() <= 8, "{}", pulled.get());
+    });
+}
+
+/// The client accepts no byte beyond the body, so that the server can send only the end of the message.
+#[test]
+fn body_of_the_size_of_the_window_ends() {
+    const WINDOW: usize = 65_535;
+    run_on_each(simulated_drivers(), async |_| {
+        let address = serve(options().send_timeout(SECOND * 5), async |request: Request| {
+            let bytes = Bytes::from(vec![b'#'; WINDOW]);
+            let chunks = futures_util::stream::iter([Ok(bytes.slice(..10_000)), Ok(bytes.slice(10_000..))]);
+            Response::new(200).with_body(match request.path() {
+                "/bytes" => bytes.into(),
+                "/stream" => Body::stream(chunks),
+                "/length" => Body::stream_with_length(WINDOW as u64, chunks),
+                _ => Body::stream_with_trailers(chunks, || {
+                    let mut fields = FieldBlock::default();
+                    fields.push(FieldName::constant("Checksum"), b"17").expect("valid field");
+                    fields
+                }),
+            })
+        });
+        for path in ["/bytes", "/stream", "/length", "/trailers"] {
+            let mut client = Client::connect_with(address, &h2::client::Builder::new()).await;
+            let (response, _) = client.start(request("GET", path), true).await;
+            let mut body = response.await.expect("head").into_body();
+            let mut received = 0;
+            while let Some(data) = body.data().await {
+                received += data.expect("the body ends").len();
+            }
+            assert_eq!(received, WINDOW, "{path}");
+            let trailers = body.trailers().await.expect("the message ends");
+            assert_eq!(trailers.is_some(), path == "/trailers");
+        }
     });
 }
 
