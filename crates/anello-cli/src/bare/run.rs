@@ -8,7 +8,7 @@ use anello_bare::{Model, Options, UringOptions};
 
 use super::flags::{Address, Arguments, Baseline, DiskArguments, UringArguments};
 use crate::common::bind_retry::bind_with_retry;
-use crate::common::error::Context;
+use crate::common::error::{Context, usage_error};
 use crate::common::output::announce;
 
 /// Serves until a signal kills the process.
@@ -16,6 +16,7 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     let mut options = Options::default();
     let (model, Address { addr }) = match arguments.baseline {
         Baseline::Uring(UringArguments { address, configurable, options: uring }) => {
+            uring.validate().map_err(|error| usage_error(error.to_string()))?;
             options.uring = (configurable || uring != UringOptions::default()).then_some(uring);
             (Model::Uring, address)
         }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anello_lab::peers::{Built, Outcome, Peer, Peers, State, Toolchains};
 
 use super::sources::PeersFlag;
+use crate::common::error::usage_error;
 use crate::common::output::{print_stderr, show};
 
 #[derive(clap::Subcommand)]
@@ -45,7 +46,7 @@ fn build(arguments: &BuildArguments) -> io::Result<ExitCode> {
     let selected = if arguments.names.is_empty() {
         peers.all().iter().collect()
     } else {
-        peers.named(&arguments.names)?
+        peers.named(&arguments.names).map_err(|error| usage_error(error.to_string()))?
     };
     let toolchains = Toolchains::from_environment();
     let mut all_built = true;

@@ -216,8 +216,12 @@ impl TlsFlags {
         if url.is_secure {
             let tls = Tls::new(&url.server_name, options).map(Some);
             return tls.map_err(|error| {
-                let flags = remedy_flags(TlsRemedy::of(&error));
-                io::Error::new(error.kind(), format!("{error}{flags}"))
+                let text = format!("{error}{}", remedy_flags(TlsRemedy::of(&error)));
+                // Other kinds concern the content of files.
+                match error.kind() {
+                    io::ErrorKind::InvalidInput => usage_error(text),
+                    kind => io::Error::new(kind, text),
+                }
             });
         }
         if options != TlsOptions::default() {

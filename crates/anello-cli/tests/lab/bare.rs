@@ -71,23 +71,23 @@ fn disk_worker_runs_command_line() {
 
 #[test]
 fn errors_name_the_cause() {
-    let invalid: [(&[&str], &str); 11] = [
-        (&["kqueue"], "kqueue"),
-        (&["epoll", "--fast"], "--fast"),
-        (&["uring", "--rings"], "--rings"),
-        (&["uring", "--task-work", "late"], "deferred-once"),
-        (&["uring", "--spin", "5"], "missing unit"),
-        (&["uring", "--spin", "1.5s"], "at most 1s"),
-        (&["uring", "--sqpoll", "100", "--task-work", "deferred"], "DEFER_TASKRUN"),
-        (&["uring", "--bundles", "--forced-async"], "order"),
-        (&["uring", "--sqpoll", "100", "--sqpoll-core", "first"], "last"),
-        (&["disk", "--engine", "pread", "--file", "/nowhere/blocks"], "create it with --create-bytes"),
-        (&["disk", "--engine", "mmap", "--file", "blocks"], "linux-aio"),
+    let invalid: [(i32, &[&str], &str); 11] = [
+        (2, &["kqueue"], "kqueue"),
+        (2, &["epoll", "--fast"], "--fast"),
+        (2, &["uring", "--rings"], "--rings"),
+        (2, &["uring", "--task-work", "late"], "deferred-once"),
+        (2, &["uring", "--spin", "5"], "missing unit"),
+        (2, &["uring", "--spin", "1.5s"], "at most 1s"),
+        (2, &["uring", "--sqpoll", "100", "--task-work", "deferred"], "DEFER_TASKRUN"),
+        (2, &["uring", "--bundles", "--forced-async"], "order"),
+        (2, &["uring", "--sqpoll", "100", "--sqpoll-core", "first"], "last"),
+        (1, &["disk", "--engine", "pread", "--file", "/nowhere/blocks"], "create it with --create-bytes"),
+        (2, &["disk", "--engine", "mmap", "--file", "blocks"], "linux-aio"),
     ];
-    for (arguments, part) in invalid {
+    for (code, arguments, part) in invalid {
         let output = command(arguments).output().expect("runs");
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success(), "{arguments:?}");
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
         assert!(error.contains(part), "{arguments:?}: {error}");
     }
 }

@@ -102,7 +102,7 @@ fn build_continues_after_failed_peer() {
 fn unknown_peers_and_directories_are_reported() {
     let fixture = Fixture::new("unknown", &[("good", "true")]);
     let (code, text) = fixture.run(&["build", "tokyo"]);
-    assert_eq!(code, Some(1));
+    assert_eq!(code, Some(2));
     assert!(text.contains("no peer \"tokyo\" (known peers: test-unknown-good"), "{text}");
     fs::remove_file(fixture.directory.path().join("good/peer.toml")).unwrap();
     let (code, text) = fixture.run(&["list"]);

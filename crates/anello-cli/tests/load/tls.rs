@@ -114,20 +114,20 @@ fn untrusted_certificate_is_rejected_unless_insecure() {
 
 #[test]
 fn invalid_tls_flags_are_reported_with_remedy() {
-    let error = |arguments: &[&str]| {
+    let error = |code, arguments: &[&str]| {
         let output = load(arguments);
-        assert!(!output.status.success(), "{output:?}");
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
         stderr(&output)
     };
-    assert!(error(&["http://127.0.0.1:9/", "--tls-resume"]).contains("use https://"));
-    let cipher = error(&["https://127.0.0.1:9/", "--tls-cipher", "rot13", "--tls-insecure"]);
+    assert!(error(2, &["http://127.0.0.1:9/", "--tls-resume"]).contains("use https://"));
+    let cipher = error(2, &["https://127.0.0.1:9/", "--tls-cipher", "rot13", "--tls-insecure"]);
     assert!(
         cipher.contains("unknown cipher suite \"rot13\"") && cipher.contains("TLS13_AES_256_GCM_SHA384"),
         "{cipher}"
     );
     assert!(
-        error(&["https://127.0.0.1:9/", "--tls-ca", "/no/such.pem"]).contains("cannot read /no/such.pem")
+        error(1, &["https://127.0.0.1:9/", "--tls-ca", "/no/such.pem"]).contains("cannot read /no/such.pem")
     );
-    let both = error(&["https://127.0.0.1:9/", "--tls-ca", "a", "--tls-insecure"]);
+    let both = error(2, &["https://127.0.0.1:9/", "--tls-ca", "a", "--tls-insecure"]);
     assert!(both.contains("--tls-insecure") && both.contains("cannot be used with"), "{both}");
 }
