@@ -53,7 +53,7 @@ fn merges_tags_separately_in_all_output_formats() {
     let cells: Vec<&str> = all.split_whitespace().collect();
     // 4,000 requests in 2.2 s, half with a latency of 1 ms and half with a latency of 3 ms.
     assert_eq!(cells[..7], ["all", "4,000", "1,818", "1.00", "ms", "3.00", "ms"], "{text}");
-    assert!(uncorrected.contains("500 µs") && text.contains("uncorrected latency"), "{text}");
+    assert!(uncorrected.contains("500 µs") && text.contains("latency since sent"), "{text}");
 
     let (code, text, _) = merge(&["--json"], &logs);
     let report: Value = serde_json::from_str(&text).unwrap();

@@ -38,7 +38,7 @@ pub fn table(logs: &[NamedLog], sums: &[TagSum], errors: &ReportedErrors, runs: 
     for sum in sums {
         text += &match sum.tag.as_deref() {
             None => "latency\n".to_owned(),
-            Some(UNCORRECTED) => "uncorrected latency (from the actual send time)\n".to_owned(),
+            Some(UNCORRECTED) => "latency since sent\n".to_owned(),
             Some(tag) => format!("latency of {tag}\n"),
         };
         text += &format!("{:<width$}  {:>14}  {:>12}{headings}\n", "", "requests", "requests/s");
