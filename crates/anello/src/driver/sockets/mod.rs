@@ -308,7 +308,7 @@ impl Sockets for OsSockets {
     }
 
     fn reject_pending(&mut self, listener: &OwnedFd) -> usize {
-        let (_mode, listener) = (lock_listeners_mode(), SockRef::from(listener));
+        let (mode, listener) = (lock_listeners_mode(), SockRef::from(listener));
         if self.reserve.take().is_none() || listener.set_nonblocking(true).is_err() {
             self.reserve = reserve_descriptor();
             return 0;
@@ -319,7 +319,10 @@ impl Sockets for OsSockets {
         {
             rejected += 1;
         }
-        if let Err(error) = listener.set_nonblocking(self.nonblocking) {
+        let restored = listener.set_nonblocking(self.nonblocking);
+        // A subscriber can import a listener, which takes the lock.
+        drop(mode);
+        if let Err(error) = restored {
             log_event!(WARN, %error, "cannot restore the blocking mode of the listening socket");
         }
         self.reserve = reserve_descriptor();
