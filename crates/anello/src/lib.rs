@@ -40,6 +40,7 @@
 //!
 //! | feature | effect |
 //! |---|---|
+//! | `backtrace` | warnings about [blocked](RuntimeBuilder::blocked_poll_threshold) polls contain a backtrace of the worker |
 //! | `compat-tokio` | streams implement the traits of `tokio::io` |
 //! | `compat-futures-io` | streams implement the traits of `futures-io` |
 //! | `compat-hyper` | streams implement the traits of hyper 1, which has an executor and a timer ([`compat`]) |

@@ -57,7 +57,8 @@
 //! - `poll_close` and `poll_shutdown` shut down the write half after the accepted bytes, as
 //!   [`TcpStream::shutdown`](crate::net::TcpStream::shutdown) does. They are ready immediately and do not wait for the
 //!   peer to read; flush first to wait until the kernel has accepted all bytes. A dropped stream continues to send
-//!   accepted bytes for up to 30 seconds. A connection reset by the peer is an error only if bytes were lost.
+//!   accepted bytes, until it has made no progress for 30 seconds. A connection reset by the peer is an error only if
+//!   bytes were lost.
 //! - Reads and writes consume the budget of a task like anello's own methods, so a busy connection cannot starve the
 //!   others.
 //!

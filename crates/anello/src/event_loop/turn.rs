@@ -16,8 +16,8 @@ use crate::driver::{Driver, DriverInfo, DriverMetrics, Key, Wait, WakeQueue, col
 
 /// An I/O driver with timers and tokens, run by the application. See the [module](super) for an example.
 ///
-/// Dropping a loop closes all of its sockets immediately; bytes that the kernel has not taken are lost.
-/// [`shutdown`](Self::shutdown) sends them first.
+/// Dropping a loop closes all of its sockets immediately. Bytes that the kernel has not taken are lost, and their
+/// connections are reset. [`shutdown`](Self::shutdown) sends them first.
 ///
 /// ```
 /// use anello::event_loop::{EventKind, EventLoop, Events};
@@ -174,8 +174,8 @@ impl EventLoop {
         self.driver.metrics()
     }
 
-    /// Sends accepted bytes for at most `drain`, cancels all operations, and waits until the kernel no longer uses the
-    /// loop's memory.
+    /// Sends accepted bytes, cancels all operations, and waits until the kernel no longer uses the loop's memory. After
+    /// `drain` without progress, the remaining bytes are dropped, and their connections are reset.
     ///
     /// ```
     /// use std::io::Read;

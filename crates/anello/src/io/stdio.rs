@@ -48,8 +48,8 @@ pub fn stdin() -> Stdin {
 /// Returns a handle for the standard output of the process.
 ///
 /// Writes go directly to the file, without the buffer of [`std::io::stdout`]: flush that one before, if both are used.
-/// [`stdin`] describes how the file is used. Bytes given to a thread of the blocking pool may be lost if the process exits
-/// before a [`flush`](Stdout::flush).
+/// [`stdin`] describes how the file is used. Bytes given to a thread of the blocking pool are lost if `process::exit` ends
+/// the process before a [`flush`](Stdout::flush); the end of the last runtime waits for them.
 ///
 /// # Panics
 /// Panics if no runtime is running on this thread.
