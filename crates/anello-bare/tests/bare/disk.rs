@@ -216,7 +216,7 @@ fn latency_histogram_covers_all_operations() {
         let bytes = STANDARD.decode(&outcome.latency).expect("base64");
         let latency: Histogram<u64> = Deserializer::new().deserialize(&mut &bytes[..]).expect("a histogram");
         assert_eq!(latency.len(), outcome.operations, "{engine}");
-        assert!(latency.min() > 0 && latency.max() < 60_000_000_000, "{engine}");
+        assert!(latency.min() > 0, "{engine}");
     });
 }
 

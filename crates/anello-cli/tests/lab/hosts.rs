@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anello_lab::LabResult;
 use anello_lab::result::Outcome;
+use anello_test::hang_timeout;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -108,7 +109,7 @@ impl Site {
     }
 
     fn wait_until_processes_have_exited(&self) {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + hang_timeout();
         loop {
             let left = self.processes();
             if left.is_empty() {

@@ -7,12 +7,12 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use anello_lab::LabResult;
 use anello_lab::result::{Outcome, Row};
+use anello_test::{hang_timeout, within};
 
 pub fn lab(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
@@ -207,15 +207,17 @@ fn servers_exit_when_lab_is_killed() {
     let mut command = lab(&[&arguments[..], &["--out", directory.path().to_str().unwrap()]].concat());
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
     // Only the server has the FIFO open for writing, so EOF means that the server has exited.
-    let mut alive = BufReader::new(File::open(alive).unwrap());
-    let mut line = String::new();
-    alive.read_line(&mut line).unwrap();
+    let (line, mut alive) = within(hang_timeout(), "the server starts", || {
+        let mut alive = BufReader::new(File::open(alive).unwrap());
+        let mut line = String::new();
+        alive.read_line(&mut line).unwrap();
+        (line, alive)
+    });
     assert_eq!(line, "started\n");
     child.kill().unwrap();
     child.wait().unwrap();
-    let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || sender.send(alive.read_line(&mut String::new()).unwrap()));
-    assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(0), "the server outlives the lab");
+    let read_end = move || alive.read_line(&mut String::new()).unwrap();
+    assert_eq!(within(hang_timeout(), "the server ends with the lab", read_end), 0);
 }
 
 #[test]

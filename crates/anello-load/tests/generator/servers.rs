@@ -326,7 +326,9 @@ fn stalled_connection_does_not_reduce_reported_rate() {
         ..load(address)
     };
     for report in reports(&load) {
-        assert_eq!((report.errors.count(ErrorKind::Timeout), report.errors.total()), (1, 1), "{report:?}");
+        // More than one if the machine is so busy that regular replies exceed the timeout.
+        let timeouts = report.errors.count(ErrorKind::Timeout);
+        assert!(timeouts >= 1 && report.errors.total() == timeouts, "{report:?}");
         assert!(report.elapsed_ns >= 1_500_000_000 && report.in_time_ns < report.elapsed_ns, "{report:?}");
         // The only requests answered after the planned end are those in flight at that time, at most one on each of the
         // other six connections.

@@ -209,18 +209,18 @@ fn random_joins_and_leaves_lose_no_connection() {
                     })
                 })
                 .collect();
-            group.wait_applied(scaled_timeout(Duration::from_secs(10))).unwrap();
+            group.wait_applied(hang_timeout()).unwrap();
             let client_count = 200;
             for round in 0..client_count {
                 if random.usize(..20) == 0 {
                     group.pause();
                     if random.usize(..2) == 0 {
-                        group.wait_applied(scaled_timeout(Duration::from_secs(10))).unwrap();
+                        group.wait_applied(hang_timeout()).unwrap();
                     }
                     group.resume();
                 }
                 let mut client = std::net::TcpStream::connect(addresses[round % addresses.len()]).unwrap();
-                client.set_read_timeout(Some(scaled_timeout(Duration::from_secs(10)))).unwrap();
+                client.set_read_timeout(Some(hang_timeout())).unwrap();
                 let mut response = Vec::new();
                 client.read_to_end(&mut response).unwrap();
                 assert_eq!(response, b"x");
@@ -230,7 +230,7 @@ fn random_joins_and_leaves_lose_no_connection() {
             group.close(PendingConnections::Serve);
             for mut client in waiting {
                 let mut response = Vec::new();
-                client.set_read_timeout(Some(scaled_timeout(Duration::from_secs(10)))).unwrap();
+                client.set_read_timeout(Some(hang_timeout())).unwrap();
                 client.read_to_end(&mut response).unwrap();
                 assert_eq!(response, b"x");
             }

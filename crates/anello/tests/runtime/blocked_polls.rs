@@ -14,7 +14,7 @@ use anello::{Handle, RuntimeBuilder, yield_now};
 use tokio::sync::oneshot;
 
 use super::task_info::Warnings;
-use crate::common::{Setup, in_own_process, on_every_driver, poll_once, simulated_drivers};
+use crate::common::{Setup, in_own_process, on_each, on_every_driver, poll_once, simulated_drivers};
 
 type Lines = Arc<Mutex<Vec<String>>>;
 
@@ -219,9 +219,9 @@ fn worker_that_unwinds_panics_is_reported() {
 #[test]
 fn simulated_workers_are_not_watched() {
     in_own_process(|| {
-        for setup in simulated_drivers() {
+        on_each(simulated_drivers(), |setup| {
             let builder = setup.builder().blocked_poll_threshold(Duration::ZERO);
             builder.build().unwrap().block_on(async { assert_eq!(watchdog_threads(), 0) });
-        }
+        });
     });
 }

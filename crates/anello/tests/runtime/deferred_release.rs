@@ -35,7 +35,7 @@ fn stream_dropped_outside_block_on_is_closed() {
             sleep(Duration::from_millis(5)).await;
         });
         drop(stream);
-        peer.set_read_timeout(Some(scaled_timeout(Duration::from_secs(2)))).unwrap();
+        peer.set_read_timeout(Some(hang_timeout())).unwrap();
         assert_eq!(peer.read(&mut [0; 10]).expect("EOF"), 0);
     });
 }
@@ -82,14 +82,14 @@ fn main_future_is_dropped_before_block_on_returns() {
             context.waker().wake_by_ref();
             if polls < 10 { Poll::Pending } else { Poll::Ready(()) }
         }));
-        peer.set_read_timeout(Some(scaled_timeout(Duration::from_secs(2)))).unwrap();
+        peer.set_read_timeout(Some(hang_timeout())).unwrap();
         assert_eq!(peer.read(&mut [0; 10]).expect("EOF"), 0);
     });
 }
 
 #[test]
 fn stream_dropped_outside_block_on_lingers_with_timeout() {
-    for setup in simulated_drivers() {
+    on_each(simulated_drivers(), |setup| {
         let runtime = setup.runtime();
         let (client, server) = runtime.block_on(async {
             let (mut client, server) = pair().await.unwrap();
@@ -101,7 +101,7 @@ fn stream_dropped_outside_block_on_lingers_with_timeout() {
         // Only the server side is still open.
         assert_eq!(runtime.metrics().driver.sockets, 1);
         drop(server);
-    }
+    });
 }
 
 thread_local! {

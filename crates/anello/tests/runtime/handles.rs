@@ -19,7 +19,7 @@ use anello::time::{Sleep, sleep};
 use anello::{Handle, JoinHandle, Runtime, spawn, spawn_blocking, yield_now};
 
 use crate::common::{
-    ANY_PORT, both_drivers, on_both_drivers, on_every_driver, on_every_driver_and_sim, pair,
+    ANY_PORT, both_drivers, on_both_drivers, on_each, on_every_driver, on_every_driver_and_sim, pair,
     simulated_drivers, wait_until_refused,
 };
 
@@ -331,7 +331,7 @@ fn blocking_on_worker_thread_panics() {
 
 #[test]
 fn blocking_on_waiting_simulator_panics_instead_of_deadlock() {
-    for setup in simulated_drivers() {
+    on_each(simulated_drivers(), |setup| {
         setup.run(async {
             let error = spawn_blocking(|| Handle::current().block_on(async {})).await.unwrap_err();
             assert!(error.to_string().contains("the simulated runtime waits"), "{error}");
@@ -340,7 +340,7 @@ fn blocking_on_waiting_simulator_panics_instead_of_deadlock() {
             let handle = other.handle();
             assert_eq!(spawn_blocking(move || handle.block_on(async { 5 })).await.unwrap(), 5);
         });
-    }
+    });
 }
 
 #[test]

@@ -13,7 +13,8 @@ use anello::time::{sleep, timeout};
 use anello::{DriverKind, Handle, spawn, yield_now};
 
 use crate::common::{
-    Rng, Setup, both_drivers, on_every_driver, on_every_driver_and_sim, poll_at_most, simulated_drivers,
+    Rng, Setup, both_drivers, on_each, on_every_driver, on_every_driver_and_sim, poll_at_most,
+    simulated_drivers,
 };
 
 struct CountDrop(Rc<Cell<usize>>);
@@ -328,7 +329,7 @@ fn fault_16_always_ready_set_lets_other_tasks_and_timers_run() {
 
 #[test]
 fn waiting_task_is_replaced_by_last_poll() {
-    for setup in simulated_drivers() {
+    on_each(simulated_drivers(), |setup| {
         setup.run(async {
             let set = Rc::new(RefCell::new(JoinSet::new()));
             set.borrow_mut().spawn(async { sleep(Duration::from_secs(1)).await });
@@ -344,5 +345,5 @@ fn waiting_task_is_replaced_by_last_poll() {
             assert!(!first.is_finished());
             assert!(timeout(Duration::from_secs(10), first).await.is_err());
         });
-    }
+    });
 }

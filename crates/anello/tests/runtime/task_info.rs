@@ -13,7 +13,7 @@ use anello::task::{AbortHandle, Builder, Id, TaskState, dump, id, try_id};
 use anello::time::{monotonic_now, sleep};
 use anello::{Handle, JoinError, JoinHandle, Runtime, spawn, yield_now};
 
-use crate::common::{both_drivers, on_every_driver, on_every_driver_and_sim, simulated_drivers};
+use crate::common::{both_drivers, on_each, on_every_driver, on_every_driver_and_sim, simulated_drivers};
 
 #[test]
 fn errors_and_handles_are_send_and_sync() {
@@ -299,7 +299,7 @@ impl tracing::Subscriber for Warnings {
 /// On the virtual clock, a poll takes only as long as its reads of the clock.
 #[test]
 fn slow_polls_are_reported() {
-    for setup in simulated_drivers() {
+    on_each(simulated_drivers(), |setup| {
         for panics in [false, true] {
             let lines = Arc::new(Mutex::new(Vec::new()));
             let subscriber = Warnings { lines: Arc::clone(&lines), panics };
@@ -335,7 +335,7 @@ fn slow_polls_are_reported() {
             assert!(lines[1].contains("block_on"), "{lines:?}");
             assert!(!lines[2].contains("task_name"), "{lines:?}");
         }
-    }
+    });
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::thread;
 use anello::task::{AccessError, JoinSet};
 use anello::{spawn, task_local, yield_now};
 
-use crate::common::{on_every_driver_and_sim, poll_at_most, simulated_drivers};
+use crate::common::{on_each, on_every_driver_and_sim, poll_at_most, simulated_drivers};
 
 task_local! {
     static NUMBER: u32;
@@ -84,7 +84,7 @@ fn scopes_nest_and_end() {
 
 #[test]
 fn value_is_returned_after_completion() {
-    for setup in simulated_drivers() {
+    on_each(simulated_drivers(), |setup| {
         setup.run(async {
             let mut scope = Box::pin(NAME.scope("value".to_owned(), yield_now()));
             assert!(poll_at_most(1, scope.as_mut()).await.is_none());
@@ -104,7 +104,7 @@ fn value_is_returned_after_completion() {
             assert_eq!(scope.as_mut().take_value().as_deref(), Some("early"));
             assert!(scope.await.is_err());
         });
-    }
+    });
 }
 
 /// The future is dropped within its scope, whenever it is dropped.

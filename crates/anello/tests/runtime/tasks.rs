@@ -17,8 +17,8 @@ use anello::time::sleep;
 use anello::{Handle, RuntimeMetrics, Workers, spawn, yield_now};
 
 use crate::common::{
-    ANY_PORT, Flag, Setup, both_drivers, on_both_drivers, on_each, on_every_driver, on_every_driver_and_sim,
-    pair,
+    ANY_PORT, Flag, Setup, both_drivers, hang_timeout, on_both_drivers, on_each, on_every_driver,
+    on_every_driver_and_sim, pair,
 };
 
 /// Increments a counter when it is dropped.
@@ -420,7 +420,7 @@ fn ping_pong(one: &Setup, other: &Setup) {
     let (report, reports) = mpsc::channel();
     runtime.block_on(async {
         handle.spawn(async move { report.send(()).unwrap() }).detach();
-        let reported = reports.recv_timeout(crate::common::scaled_timeout(Duration::from_secs(30)));
+        let reported = reports.recv_timeout(hang_timeout());
         reported.expect("the wake-up waits for the next turn");
     });
     // The other runtime is woken even though this runtime is no longer running.
@@ -428,9 +428,7 @@ fn ping_pong(one: &Setup, other: &Setup) {
     runtime.block_on(async {
         handle.spawn(async move { report.send(()).unwrap() }).detach();
     });
-    reports
-        .recv_timeout(crate::common::scaled_timeout(Duration::from_secs(30)))
-        .expect("the wake-up was left in a queue");
+    reports.recv_timeout(hang_timeout()).expect("the wake-up was left in a queue");
     // The same applies to waking the other runtime's main future.
     runtime.block_on(async { end.raise() });
     thread.join().unwrap();

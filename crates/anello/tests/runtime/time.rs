@@ -14,7 +14,7 @@ use anello::time::{
 use anello::{DriverKind, spawn, spawn_blocking, yield_now};
 
 use crate::common::{
-    on_every_driver, on_every_driver_and_sim, pair, poll_at_most, setup_named, simulated_drivers,
+    on_each, on_every_driver, on_every_driver_and_sim, pair, poll_at_most, setup_named, simulated_drivers,
 };
 
 #[test]
@@ -243,7 +243,7 @@ fn durations_beyond_clock_range_do_not_overflow() {
 
 #[test]
 fn virtual_clock_waits_for_blocking_work() {
-    for setup in simulated_drivers() {
+    on_each(simulated_drivers(), |setup| {
         let run = || {
             setup.run(async {
                 let is_done = Arc::new(AtomicBool::new(false));
@@ -265,7 +265,7 @@ fn virtual_clock_waits_for_blocking_work() {
             })
         };
         assert_eq!(run(), run(), "{}", setup.name);
-    }
+    });
 }
 
 #[test]
@@ -327,19 +327,19 @@ async fn ticks_after_delay(behavior: MissedTickBehavior) -> Vec<u128> {
 
 #[test]
 fn missed_ticks_follow_the_selected_behavior() {
-    for setup in simulated_drivers() {
+    on_each(simulated_drivers(), |setup| {
         setup.run(async {
             use MissedTickBehavior::{Burst, Delay, Skip};
             assert_eq!(ticks_after_delay(Burst).await, [0, 10, 20, 30, 40, 50]);
             assert_eq!(ticks_after_delay(Skip).await, [0, 10, 40, 50, 60, 70]);
             assert_eq!(ticks_after_delay(Delay).await, [0, 10, 45, 55, 65, 75]);
         });
-    }
+    });
 }
 
 #[test]
 fn interval_reset_changes_next_tick() {
-    for setup in simulated_drivers() {
+    on_each(simulated_drivers(), |setup| {
         setup.run(async {
             let start = time::Instant::now();
             let since = |tick: time::Instant| (tick - start).as_secs();
@@ -360,7 +360,7 @@ fn interval_reset_changes_next_tick() {
             ticks.reset_at(start + Duration::MAX);
             assert!(poll_at_most(1, &mut Box::pin(ticks.tick())).await.is_none());
         });
-    }
+    });
 }
 
 /// A tick that is polled and dropped is delivered later.
@@ -405,7 +405,7 @@ fn reset_sleep_completes_at_new_deadline() {
 
 #[test]
 fn advance_fires_timers_in_order() {
-    for setup in simulated_drivers() {
+    on_each(simulated_drivers(), |setup| {
         setup.run(async {
             let fired = Rc::new(RefCell::new(Vec::new()));
             for seconds in [3, 1, 2, 5, 4] {
@@ -424,7 +424,7 @@ fn advance_fires_timers_in_order() {
             advance(Duration::from_secs(10)).await;
             assert_eq!(*fired.borrow(), [1, 2, 3, 4, 5]);
         });
-    }
+    });
     let refused = std::panic::catch_unwind(|| {
         crate::common::both_drivers()[1].run(async { drop(advance(Duration::ZERO)) })
     });

@@ -18,16 +18,16 @@ use bytes::Bytes;
 use socket2::SockRef;
 
 use crate::common::{
-    ANY_PORT, TURNS, assert_same_bytes, on_both_drivers, on_every_driver, on_every_driver_and_sim, pair,
-    pattern, poll_at_most,
+    ANY_PORT, TURNS, assert_same_bytes, hang_timeout, on_both_drivers, on_every_driver,
+    on_every_driver_and_sim, pair, pattern, poll_at_most,
 };
 
 /// Returns a runtime stream and the standard-library stream connected to it. The latter has read and write timeouts.
 async fn with_std() -> (TcpStream, std::net::TcpStream) {
     let listener = TcpListener::bind(ANY_PORT).unwrap();
     let peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    peer.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+    peer.set_read_timeout(Some(hang_timeout())).unwrap();
+    peer.set_write_timeout(Some(hang_timeout())).unwrap();
     (listener.accept().await.unwrap(), peer)
 }
 

@@ -21,8 +21,8 @@ use super::family::{any_address, connect, listen, pair};
 use super::socket_path::{SocketPath, path_of};
 use crate::common::usage::usage;
 use crate::common::{
-    Flag, Rng, assert_same_bytes, in_own_process, on_both_drivers, on_each, on_every_driver, pattern,
-    poll_at_most, short_or_long, simulated_drivers,
+    Flag, Rng, assert_same_bytes, hang_timeout, in_own_process, on_both_drivers, on_each, on_every_driver,
+    pattern, poll_at_most, short_or_long, simulated_drivers,
 };
 
 const MEGABYTE: usize = 1 << 20;
@@ -31,8 +31,8 @@ const MEGABYTE: usize = 1 << 20;
 async fn with_std() -> (UnixStream, StdStream) {
     let listener = listen().unwrap();
     let peer = StdStream::connect_addr(&listener.local_addr().unwrap()).unwrap();
-    peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    peer.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+    peer.set_read_timeout(Some(hang_timeout())).unwrap();
+    peer.set_write_timeout(Some(hang_timeout())).unwrap();
     (listener.accept().await.unwrap(), peer)
 }
 

@@ -15,7 +15,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::common::{Setup, is_uring_unavailable, on_every_driver, simulated_drivers};
+use crate::common::{Setup, is_uring_unavailable, on_each, on_every_driver, simulated_drivers};
 
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -210,10 +210,10 @@ fn loop_with_deferred_task_work_has_no_descriptor() {
 
 #[test]
 fn simulated_loop_has_no_descriptor() {
-    for setup in simulated_drivers() {
+    on_each(simulated_drivers(), |setup| {
         let error = open(&setup).pollable_fd().map(drop).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
-    }
+    });
 }
 
 fn has_polling_thread(thread_id: i32) -> bool {

@@ -12,7 +12,7 @@ use anello::net::raw_os_error;
 use socket2::SockRef;
 
 use crate::common::event_loops::{ANY_PORT, open, pair, wait};
-use crate::common::{on_every_driver, on_every_driver_and_sim, pattern, simulated_drivers};
+use crate::common::{on_each, on_every_driver, on_every_driver_and_sim, pattern, simulated_drivers};
 
 fn receive(event_loop: &mut EventLoop, stream: StreamId, length: usize) -> Vec<u8> {
     let mut received = Vec::new();
@@ -136,11 +136,11 @@ fn full_backlog_of_unix_listener_is_would_block() {
 
 #[test]
 fn simulated_driver_has_no_descriptors() {
-    for setup in simulated_drivers() {
+    on_each(simulated_drivers(), |setup| {
         let mut event_loop = open(&setup);
         let (client, _server) = pair(&mut event_loop);
         assert_eq!(event_loop.stream_fd(client).unwrap_err().kind(), ErrorKind::Unsupported);
-    }
+    });
 }
 
 #[test]
