@@ -211,7 +211,7 @@ fn loop_with_deferred_task_work_has_no_descriptor() {
 #[test]
 fn simulated_loop_has_no_descriptor() {
     on_each(simulated_drivers(), |setup| {
-        let error = open(&setup).pollable_fd().map(drop).unwrap_err();
+        let error = open(setup).pollable_fd().map(drop).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
     });
 }

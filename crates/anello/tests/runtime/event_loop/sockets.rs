@@ -137,7 +137,7 @@ fn full_backlog_of_unix_listener_is_would_block() {
 #[test]
 fn simulated_driver_has_no_descriptors() {
     on_each(simulated_drivers(), |setup| {
-        let mut event_loop = open(&setup);
+        let mut event_loop = open(setup);
         let (client, _server) = pair(&mut event_loop);
         assert_eq!(event_loop.stream_fd(client).unwrap_err().kind(), ErrorKind::Unsupported);
     });
