@@ -5,47 +5,31 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anello::{Runtime, Workers, spawn_blocking};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata};
+use tracing::Event;
 
 use crate::common::*;
-
-struct Hostile;
 
 static EVENTS: AtomicUsize = AtomicUsize::new(0);
 
 const POOL_THREAD: &str = "anello-blocking";
 
-impl tracing::Subscriber for Hostile {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && metadata.target().starts_with("anello")
+fn use_runtime_and_panic(event: &Event<'_>) {
+    if !event.metadata().target().starts_with("anello") {
+        return;
     }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
+    EVENTS.fetch_add(1, Ordering::Relaxed);
+    // The threads of the pool cause events too, and would never end.
+    if std::thread::current().name() != Some(POOL_THREAD) {
+        spawn_blocking(|| ()).detach();
     }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, _: &Event<'_>) {
-        EVENTS.fetch_add(1, Ordering::Relaxed);
-        // The threads of the pool cause events too, and would never end.
-        if std::thread::current().name() != Some(POOL_THREAD) {
-            spawn_blocking(|| ()).detach();
-        }
-        resume_unwind(Box::new("the subscriber panics"));
-    }
-
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
+    resume_unwind(Box::new("the subscriber panics"));
 }
 
 /// Runs what logs: threads that cannot be created, connections, workers that panic, and runtimes that end.
 #[test]
 fn events_hold_no_lock_and_their_panics_go_nowhere() {
     in_own_process(|| {
-        tracing::subscriber::set_global_default(Hostile).expect("the only subscriber");
+        tracing::subscriber::set_global_default(OnEvent(use_runtime_and_panic)).expect("the only subscriber");
         // First, because the pool has no thread yet.
         without_further_threads(|| {
             let runtime = Runtime::new().unwrap();

@@ -8,28 +8,8 @@ use std::time::Duration;
 use anello_http::observe::access_log::{
     AccessLog, AccessLogOptions, FormattedPeer, LogEntry, LogTarget, RequestLine, WorkerLog,
 };
-use anello_test::{in_own_process, wait_until};
-use tracing::{Event, Level, Metadata, Subscriber, span};
-
-/// A subscriber that records the level of each event.
-#[derive(Clone, Default)]
-struct RecordedLevels(Arc<Mutex<Vec<Level>>>);
-
-impl Subscriber for RecordedLevels {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn event(&self, event: &Event<'_>) {
-        self.0.lock().unwrap().push(*event.metadata().level());
-    }
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
-}
+use anello_test::{OnEvent, in_own_process, wait_until};
+use tracing::{Event, Level};
 
 fn record(log: &mut WorkerLog) {
     log.record(&LogEntry {
@@ -47,8 +27,10 @@ fn record(log: &mut WorkerLog) {
 #[test]
 fn failure_recovery_and_drops_are_reported_once() {
     in_own_process(|| {
-        let recorded_levels = RecordedLevels::default();
-        tracing::subscriber::set_global_default(recorded_levels.clone()).unwrap();
+        let recorded_levels = Arc::new(Mutex::new(Vec::new()));
+        let levels = Arc::clone(&recorded_levels);
+        let record_level = move |event: &Event<'_>| levels.lock().unwrap().push(*event.metadata().level());
+        tracing::subscriber::set_global_default(OnEvent(record_level)).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("access.log");
         std::os::unix::fs::symlink("/dev/full", &path).unwrap();
@@ -72,7 +54,7 @@ fn failure_recovery_and_drops_are_reported_once() {
         wait_until(|| handle.stats().written_lines >= recorded - 100);
         log.close().unwrap();
         assert_eq!(handle.stats().dropped_lines, 100);
-        let mut levels = recorded_levels.0.lock().unwrap().clone();
+        let mut levels = recorded_levels.lock().unwrap().clone();
         levels.sort();
         assert_eq!(levels, [Level::ERROR, Level::WARN, Level::INFO]);
     });

@@ -10,10 +10,9 @@ use std::task::{Wake, Waker};
 
 use anello::time::{self, sleep};
 use bytes::Bytes;
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::Event;
 
-use crate::common::Rng;
+use crate::common::{OnEvent, Rng};
 use crate::deliberate::panic_deliberately;
 
 thread_local! {
@@ -61,30 +60,14 @@ thread_local! {
     static EVENTS: Cell<Option<(Rng, bool)>> = const { Cell::new(None) };
 }
 
-struct HostileSubscriber;
-
-impl Subscriber for HostileSubscriber {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && metadata.target().starts_with("anello")
+fn misbehave(event: &Event<'_>) {
+    if event.metadata().target().starts_with("anello")
+        && let Some((mut random, panics)) = EVENTS.take()
+    {
+        let action = HostileAction::random(&mut random, panics);
+        EVENTS.set(Some((random, panics)));
+        action.perform();
     }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, _: &Event<'_>) {
-        if let Some((mut random, panics)) = EVENTS.take() {
-            let action = HostileAction::random(&mut random, panics);
-            EVENTS.set(Some((random, panics)));
-            action.perform();
-        }
-    }
-
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
 }
 
 /// Lets the subscriber misbehave in the events of this thread, or stops it.
@@ -92,7 +75,7 @@ pub fn set_hostile_events(hostile: Option<(Rng, bool)>) {
     static INSTALLED: Once = Once::new();
     if hostile.is_some() {
         INSTALLED.call_once(|| {
-            tracing::subscriber::set_global_default(HostileSubscriber).expect("the only subscriber");
+            tracing::subscriber::set_global_default(OnEvent(misbehave)).expect("the only subscriber");
         });
     }
     EVENTS.set(hostile);
