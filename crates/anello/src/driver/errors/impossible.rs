@@ -12,11 +12,14 @@ pub(in crate::driver) fn report_impossible(message: &'static str) {
     log_event!(ERROR, "{message} (please report this fault)");
 }
 
-/// Tables with more entries than this are not checked after every turn.
+/// On simulated kernels, tables with at most this number of entries are checked after every turn.
+#[cfg(debug_assertions)]
+const MAX_CHECKED_ENTRIES_SIMULATED: u64 = 1024;
+
+/// On a real kernel, tables with at most this number of entries are checked after each of the first turns.
 #[cfg(debug_assertions)]
 const MAX_CHECKED_ENTRIES: u64 = 16;
 
-/// After this number of turns of a real kernel, small tables are not checked after every turn either.
 #[cfg(debug_assertions)]
 const MAX_CHECKED_TURNS: u64 = 1000;
 
@@ -28,7 +31,10 @@ const MIN_CHECK_INTERVAL: u64 = 64;
 #[cfg(debug_assertions)]
 pub(crate) fn is_check_due(entries: usize, turns: u64, is_simulated: bool) -> bool {
     let entries = entries as u64;
-    if entries <= MAX_CHECKED_ENTRIES && (is_simulated || turns < MAX_CHECKED_TURNS) {
+    if is_simulated && entries <= MAX_CHECKED_ENTRIES_SIMULATED {
+        return true;
+    }
+    if entries <= MAX_CHECKED_ENTRIES && turns < MAX_CHECKED_TURNS {
         return true;
     }
     turns.is_multiple_of(MIN_CHECK_INTERVAL.max(entries / MAX_CHECKED_ENTRIES))

@@ -160,7 +160,8 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Compares the tables with the operations of a simulated kernel.
     fn check_in_flight(&self, in_flight: &InFlight) {
-        let expected = self.expected();
+        let mut expected = self.expected();
+        expected.sort_unstable_by_key(|expected| expected.token.0);
         let mut tokens: Vec<_> = in_flight.operations.iter().map(|(token, _)| token.0).collect();
         tokens.sort_unstable();
         assert!(
@@ -168,9 +169,10 @@ impl<K: CompletionKernel> Proactor<K> {
             "invariant 8: two operations with the same token are in flight"
         );
         for &(token, data) in &in_flight.operations {
-            let Some(expected) = expected.iter().find(|expected| expected.token == token) else {
+            let Ok(index) = expected.binary_search_by_key(&token.0, |expected| expected.token.0) else {
                 panic!("invariant 2: {:?} of {:?} is in flight, but in no table", token.kind(), token.key());
             };
+            let expected = expected[index];
             assert!(
                 data == expected.data || expected.data.is_none(),
                 "invariant 1: the bytes of a send have moved while it was in flight"
