@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::num::ParseIntError;
 use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Mutex;
@@ -52,11 +53,20 @@ pub fn variable<T: FromStr<Err: Debug>>(name: &str) -> Option<T> {
 }
 
 /// Returns the seeds of a test that runs on random input: as many as `ANELLO_SEEDS` or else `default`, or only the one
-/// in `ANELLO_SEED`.
+/// in `ANELLO_SEED`, or those of a range `FROM..TO`, which divides many seeds among processes.
 pub fn seeds(default: u64) -> Range<u64> {
-    match variable("ANELLO_SEED") {
-        Some(seed) => seed..seed + 1,
+    match variable::<String>("ANELLO_SEED") {
+        Some(seeds) => {
+            parse_seeds(&seeds).unwrap_or_else(|error| panic!("ANELLO_SEED is {seeds:?}: {error}"))
+        }
         None => 0..variable("ANELLO_SEEDS").unwrap_or(default),
+    }
+}
+
+fn parse_seeds(seeds: &str) -> Result<Range<u64>, ParseIntError> {
+    match seeds.split_once("..") {
+        Some((from, to)) => Ok(from.parse()?..to.parse()?),
+        None => seeds.parse().map(|seed| seed..seed + 1),
     }
 }
 
@@ -71,6 +81,13 @@ mod tests {
     use std::panic::catch_unwind;
 
     use super::*;
+
+    #[test]
+    fn seeds_are_one_or_a_range() {
+        assert_eq!(parse_seeds("7"), Ok(7..8));
+        assert_eq!(parse_seeds("7..10"), Ok(7..10));
+        assert!(parse_seeds("..10").is_err());
+    }
 
     #[test]
     fn patterns_depend_on_seed_and_not_on_length() {

@@ -12,7 +12,8 @@
 //! - A slow peer receives every accepted byte, or a reset.
 //!
 //! `ANELLO_SEEDS` sets the number of seeds on the simulated kernels (10,000 in `.ci/nightly`). For each setup on Linux,
-//! the number is divided by 50. A failed test prints its seed, and `ANELLO_SEED` selects a single seed.
+//! the number is divided by 50. A failed test prints its seed, and `ANELLO_SEED` selects a single seed, or a range
+//! `FROM..TO`.
 
 mod actors;
 mod datagrams;
@@ -442,9 +443,9 @@ fn drop_survivors(world: &World, random: &mut Rng, is_child: bool) {
 
 /// Returns the seeds for a setup on Linux: a fiftieth of their number on the simulated kernels.
 fn seeds_on_linux() -> Range<u64> {
-    match variable("ANELLO_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..variable("ANELLO_SEEDS").map_or(DEFAULT_LINUX_SEEDS, |seeds: u64| seeds.div_ceil(50)),
+    match variable("ANELLO_SEEDS") {
+        Some(count) if std::env::var_os("ANELLO_SEED").is_none() => 0..u64::div_ceil(count, 50),
+        _ => seeds(DEFAULT_LINUX_SEEDS),
     }
 }
 
