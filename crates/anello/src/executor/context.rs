@@ -21,8 +21,8 @@ use super::wait_queue::WaitQueue;
 use super::watchdog::WatchedWorker;
 use super::wheel::{TimerKey, Wheel};
 use crate::driver::{
-    Clock, Driver, Key, Lingering, Notifier, Packed, PollIo, Table, Wait, WakeQueue, catch_and_log_panic,
-    log_event, wake_all,
+    Clock, Driver, Key, Lingering, Notifier, OwnerProcess, Packed, PollIo, Table, Wait, WakeQueue,
+    catch_and_log_panic, log_event, wake_all,
 };
 
 /// Number of polls after which the driver gets a turn, even if tasks are ready. The current batch is finished first,
@@ -151,8 +151,8 @@ pub(super) static WAKER_VTABLE: RawWakerVTable = task::waker_vtable::<Inbox>();
 
 thread_local! {
     static CURRENT: Cell<Option<NonNull<Shared>>> = const { Cell::new(None) };
-    /// True while any frame on this thread's stack is polling or dropping tasks, of any runtime.
-    static IS_RUNNING: Cell<bool> = const { Cell::new(false) };
+    /// Set while any frame on this thread's stack is polling or dropping tasks, of any runtime, to the process that does.
+    static RUNNING_IN: Cell<Option<OwnerProcess>> = const { Cell::new(None) };
     /// Serial number of the [`ContextGuard`] that has set `CURRENT`, and the highest number used so far.
     static ENTERED: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
@@ -221,9 +221,10 @@ pub(crate) fn flush_wakes_before_blocking() {
     }
 }
 
-/// Returns whether a runtime is polling or dropping tasks on this thread. The thread must then not block.
+/// Returns whether a runtime is polling or dropping tasks on this thread. The thread must then not block. A runtime of
+/// the parent of a forked child does not run in the child, which can therefore run its own in a poll of the former.
 pub(crate) fn is_running() -> bool {
-    IS_RUNNING.get()
+    RUNNING_IN.get().is_some_and(OwnerProcess::is_current)
 }
 
 /// Makes a runtime the current one on this thread until the guard is dropped.
@@ -278,13 +279,14 @@ impl Drop for ContextGuard {
 /// local variables of this crate, so they are dropped in reverse order.
 pub(super) struct RunGuard {
     context: ContextGuard,
-    was_running: bool,
+    outer_running_in: Option<OwnerProcess>,
 }
 
 impl RunGuard {
     pub fn new(shared: &Rc<Shared>) -> Self {
         shared.lifecycle.is_entered.set(true);
-        Self { context: ContextGuard::new(shared), was_running: IS_RUNNING.replace(true) }
+        let outer_running_in = RUNNING_IN.replace(Some(OwnerProcess::current()));
+        Self { context: ContextGuard::new(shared), outer_running_in }
     }
 }
 
@@ -293,7 +295,7 @@ impl Drop for RunGuard {
         let shared = &self.context.shared;
         shared.tasks.running.set(None);
         shared.lifecycle.is_entered.set(false);
-        IS_RUNNING.set(self.was_running);
+        RUNNING_IN.set(self.outer_running_in);
         if !self.context.is_innermost() {
             // A task has entered a runtime and has not left it. That guard is removed from the stack with this one.
             ENTERED.set((self.context.serial, ENTERED.get().1));

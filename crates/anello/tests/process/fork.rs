@@ -2,6 +2,7 @@
 //! their own.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
 use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -141,6 +142,25 @@ fn child_of_running_task_panics_at_its_next_wait() {
     });
 }
 
+/// Creates a runtime, uses its threads, sockets, files, signals and child processes, and drops it.
+fn use_own_runtime(setup: &Setup, directory: &Path) {
+    let runtime = setup.runtime();
+    runtime.block_on(async {
+        assert_eq!(spawn_blocking(|| 7).await.unwrap(), 7);
+        time::sleep(Duration::from_millis(1)).await;
+        let (mut near, mut far) = pair().await.unwrap();
+        near.send("ciao").await.unwrap();
+        assert_eq!(far.recv().await.unwrap().as_deref(), Some(&b"ciao"[..]));
+        let file = File::create(directory.join("child")).await.unwrap();
+        file.write_all(b"addio").await.unwrap();
+        let mut hangups = signal(SignalKind::hangup()).unwrap();
+        kill_process(rustix::process::getpid(), Signal::HUP).unwrap();
+        hangups.recv().await.unwrap();
+        let status = anello::process::Command::new("true").status().await.unwrap();
+        assert!(status.success());
+    });
+}
+
 #[test]
 fn child_creates_a_runtime_of_its_own() {
     in_own_process(|| {
@@ -155,25 +175,33 @@ fn child_creates_a_runtime_of_its_own() {
                 file.write(b"ciao").await.unwrap();
             });
             in_child(setup.name, || {
-                let runtime = setup.runtime();
-                runtime.block_on(async {
-                    assert_eq!(spawn_blocking(|| 7).await.unwrap(), 7);
-                    time::sleep(Duration::from_millis(1)).await;
-                    let (mut near, mut far) = pair().await.unwrap();
-                    near.send("ciao").await.unwrap();
-                    assert_eq!(far.recv().await.unwrap().as_deref(), Some(&b"ciao"[..]));
-                    let file = File::create(directory.path().join("child")).await.unwrap();
-                    file.write_all(b"addio").await.unwrap();
-                    let mut hangups = signal(SignalKind::hangup()).unwrap();
-                    kill_process(rustix::process::getpid(), Signal::HUP).unwrap();
-                    hangups.recv().await.unwrap();
-                    let status = anello::process::Command::new("true").status().await.unwrap();
-                    assert!(status.success());
-                });
-                drop(runtime);
+                use_own_runtime(setup, directory.path());
                 drop(parent);
             });
             assert_eq!(std::fs::read(directory.path().join("child")).unwrap(), b"addio", "{}", setup.name);
+        });
+    });
+}
+
+#[test]
+fn child_of_running_runtime_runs_one_of_its_own() {
+    in_own_process(|| {
+        on_every_driver(|setup| {
+            let directory = tempfile::tempdir().unwrap();
+            let (path, child) = (directory.path().to_owned(), directory.path().join("child"));
+            let forking = setup.clone();
+            let fork = move || in_child(forking.name, || use_own_runtime(&forking, &path));
+            setup.run(async {
+                let (mut near, mut far) = pair().await.unwrap();
+                // In the future of `block_on`, and in a task.
+                fork();
+                assert_eq!(std::fs::read(&child).unwrap(), b"addio", "{}", setup.name);
+                std::fs::remove_file(&child).unwrap();
+                spawn(async move { fork() }).await.unwrap();
+                assert_eq!(std::fs::read(&child).unwrap(), b"addio", "{}", setup.name);
+                near.send("ciao").await.unwrap();
+                assert_eq!(far.recv().await.unwrap().as_deref(), Some(&b"ciao"[..]), "{}", setup.name);
+            });
         });
     });
 }
