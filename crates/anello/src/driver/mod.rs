@@ -304,6 +304,7 @@ impl Driver {
     pub fn shut_down(&mut self, drain: Duration, wakes: &mut WakeQueue) -> io::Result<()> {
         self.closed = true;
         self.open_counts.clear();
+        self.close_signals(wakes);
         dispatch!(&mut *self.backend, machine => {
             machine.release_sources(wakes);
             machine.release_all(wakes);

@@ -1,7 +1,9 @@
 //! Types without values in place of the simulated kernels, for builds without the feature `sim`.
 
 use std::convert::Infallible;
-use std::task::{Context, Poll};
+use std::task::Context;
+
+use crate::driver::wake::queue::PollIo;
 
 pub(super) type SimDatagramSocket = Infallible;
 pub(super) type SimUnixDatagram = Infallible;
@@ -10,7 +12,7 @@ pub(super) type SimUnixDatagram = Infallible;
 pub(crate) enum SimSignal {}
 
 impl SimSignal {
-    pub fn poll_take(&self, _context: &Context<'_>) -> Poll<()> {
+    pub fn poll_take(&self, _context: &Context<'_>) -> PollIo<()> {
         match *self {}
     }
 }

@@ -298,7 +298,7 @@ impl Caught {
     fn poll_take(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.source {
             Source::Process(signal) => signal.poll_take(context),
-            Source::Simulated(signal) => signal.poll_take(context).map(Ok),
+            Source::Simulated(signal) => signal.poll_take(context),
         }
     }
 }

@@ -98,6 +98,49 @@ fn signal_without_listener_performs_default_action() {
     sim.run().unwrap_or_else(|error| panic!("{error}\n{}", sim.trace()));
 }
 
+/// A listener can be moved to another host, because all hosts share a thread.
+#[test]
+fn listeners_of_crashed_host_end() {
+    for model in MODELS {
+        let mut sim = Simulation::builder().model(model).build();
+        let (moved, listeners) = (Rc::new(RefCell::new(Vec::new())), |moved: &Rc<_>| Rc::clone(moved));
+        let moving = listeners(&moved);
+        sim.host("server", move || {
+            let moved = listeners(&moving);
+            async move {
+                moved.borrow_mut().push((
+                    signal(SignalKind::hangup())?,
+                    Signals::new([SignalKind::hangup(), SignalKind::terminate()])?,
+                ));
+                std::future::pending().await
+            }
+        });
+        let control = sim.control();
+        sim.client("client", async move {
+            sleep(seconds(1)).await;
+            let (mut hangups, mut signals) = moved.take().pop().expect("the server has started");
+            let waiting = spawn(async move { (hangups.recv().await, hangups) });
+            let waiting_for_several = spawn(async move { (signals.recv().await, signals) });
+            sleep(seconds(1)).await;
+            assert!(!waiting.is_finished() && !waiting_for_several.is_finished());
+            control.crash("server");
+            let (received, mut hangups) = waiting.await.expect("the task does not panic");
+            assert_eq!(received, None);
+            let (received, _signals) = waiting_for_several.await.expect("the task does not panic");
+            assert_eq!(received.expect_err("the runtime has ended").kind(), io::ErrorKind::NotConnected);
+            // The listener does not receive the signals of the next start.
+            control.restart("server");
+            sleep(seconds(1)).await;
+            control.signal("server", SignalKind::hangup());
+            sleep(seconds(1)).await;
+            assert!(control.is_running("server"), "the new listener has received the signal");
+            assert_eq!(hangups.recv().await, None);
+            Ok(())
+        });
+        sim.run().unwrap_or_else(|error| panic!("{model:?}: {error}"));
+    }
+}
+
 /// Signals of the process and of hosts are independent.
 #[test]
 fn signal_of_process_does_not_reach_host() {

@@ -8,12 +8,16 @@ use crate::driver::Driver;
 use crate::driver::file::disk::Disk;
 use crate::driver::sim::SimSignal;
 use crate::driver::sockets::detached::DetachedSocket;
+use crate::driver::wake::queue::WakeQueue;
 
 impl Driver {
     /// Returns `None`: the kernel is real.
     pub fn catch_signal(&self, _number: i32) -> Option<Rc<SimSignal>> {
         None
     }
+
+    /// Has no effect: the kernel is real.
+    pub fn close_signals(&self, _wakes: &mut WakeQueue) {}
 
     /// Returns `false`: the random numbers are those of the system.
     pub fn fill_random(&mut self, _bytes: &mut [u8]) -> bool {

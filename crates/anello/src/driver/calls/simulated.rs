@@ -16,6 +16,7 @@ use crate::driver::sim::{SimCompletion, SimNetwork, SimReadiness, SimSignal, Upl
 use crate::driver::sockets::Sockets;
 use crate::driver::sockets::detached::DetachedSocket;
 use crate::driver::sockets::options::SocketOption;
+use crate::driver::wake::queue::WakeQueue;
 
 impl Driver {
     /// Opens a driver with a simulated kernel on a network.
@@ -95,6 +96,13 @@ impl Driver {
     /// several hosts.
     pub fn catch_signal(&self, number: i32) -> Option<Rc<SimSignal>> {
         self.uplink().map(|Uplink { world, host }| world.borrow_mut().catch_signal(host, number))
+    }
+
+    /// Ends the listeners of signals of a simulated host.
+    pub fn close_signals(&self, wakes: &mut WakeQueue) {
+        if let Some(Uplink { world, host }) = self.uplink() {
+            wakes.deferred_wakers.append(&mut world.borrow_mut().close_signals(host));
+        }
     }
 
     /// Fills a buffer from the seeded generator of a simulated kernel. Returns `false` on real kernels.

@@ -186,7 +186,6 @@ impl World {
     pub fn start(&mut self, host: HostId) {
         let record = &mut self.hosts[host as usize];
         (record.starts, record.is_up, record.disk_busy_until_ns) = (record.starts + 1, true, 0);
-        record.signals.clear();
         self.record(host, Operation::Start, None, 0);
         self.release_waiting(|(_, to)| to == host);
     }
@@ -264,6 +263,12 @@ impl World {
         let signals = self.hosts[host as usize].signals.iter().filter(|(caught, _)| *caught == number);
         let signals: Vec<Rc<SimSignal>> = signals.filter_map(|(_, signal)| signal.upgrade()).collect();
         (!signals.is_empty()).then(|| signals.iter().filter_map(|signal| signal.deliver()).collect())
+    }
+
+    /// Ends all listeners of a host. Returns the wakers to call.
+    pub fn close_signals(&mut self, host: HostId) -> Vec<Waker> {
+        let signals = std::mem::take(&mut self.hosts[host as usize].signals);
+        signals.iter().filter_map(|(_, signal)| signal.upgrade()?.close()).collect()
     }
 
     /// Returns the disk of a host for the next operation.
