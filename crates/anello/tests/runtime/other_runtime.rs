@@ -1,26 +1,47 @@
 //! Tasks that wait for objects of another runtime on the same thread, which is dropped in the meantime.
 
 use std::io::{self, ErrorKind};
+use std::pin::Pin;
+use std::process::Stdio;
 use std::time::Duration;
 
-use anello::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};
+use anello::io::AsyncFd;
+use anello::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream, pipe};
+use anello::process::Command;
 use anello::signal::{SignalKind, signal};
-use anello::{JoinHandle, spawn, time, yield_now};
+use anello::{Runtime, spawn, time, yield_now};
 
 use crate::common::*;
 
-type Waiting = (&'static str, JoinHandle<io::Result<()>>);
+type Waiting = (&'static str, Pin<Box<dyn Future<Output = io::Result<()>>>>);
 
 /// Adds futures with their names to a list.
 macro_rules! waiting {
     ($into:ident, $($name:literal: $future:expr),* $(,)?) => {
-        $($into.push(($name, Box::pin($future) as std::pin::Pin<Box<dyn Future<Output = io::Result<()>>>>));)*
+        $($into.push(($name, Box::pin($future) as Pin<Box<dyn Future<Output = _>>>));)*
     };
+}
+
+/// Drops the inner runtime while tasks of the outer one wait for its objects. All of them must return an error.
+fn assert_ended_by_shutdown(outer: &Runtime, inner: Runtime, futures: Vec<Waiting>) {
+    outer.block_on(async {
+        let tasks: Vec<_> = futures.into_iter().map(|(name, future)| (name, spawn(future))).collect();
+        for _ in 0..10 {
+            yield_now().await;
+        }
+        assert!(tasks.iter().all(|(_, task)| !task.is_finished()));
+        inner.shutdown_background();
+        for (name, task) in tasks {
+            let error = task.await.unwrap().expect_err(name);
+            let is_expected = matches!(error.kind(), ErrorKind::NotConnected | ErrorKind::ConnectionAborted);
+            assert!(is_expected, "{name}: {error:?}");
+        }
+    });
 }
 
 #[test]
 fn tasks_that_wait_for_sockets_of_a_dropped_runtime_get_an_error() {
-    on_every_driver(|setup| {
+    on_every_driver_and_sim(|setup| {
         let (outer, inner) = (setup.runtime(), setup.runtime());
         let mut futures = Vec::new();
         let peers = inner.block_on(async {
@@ -28,39 +49,62 @@ fn tasks_that_wait_for_sockets_of_a_dropped_runtime_get_an_error() {
             let directory = tempfile::tempdir().unwrap();
             let unix_listener = UnixListener::bind(directory.path().join("socket")).unwrap();
             let udp = UdpSocket::bind(ANY_PORT).unwrap();
+            let readable_udp = UdpSocket::bind(ANY_PORT).unwrap();
+            let (datagrams, peer_of_datagrams) = UnixDatagram::pair().unwrap();
             let (mut one, peer) = pair().await.unwrap();
             let (two, peer_of_two) = UnixStream::pair().unwrap();
             let (three, peer_of_three) = pair().await.unwrap();
             let (mut four, peer_of_four): (TcpStream, TcpStream) = pair().await.unwrap();
-            while poll_once(four.write(&[7; 100_000])).await.is_some() {
-                yield_now().await;
+            let (mut five, peer_of_five): (TcpStream, TcpStream) = pair().await.unwrap();
+            for stream in [&mut four, &mut five] {
+                while poll_once(stream.write(&[7; 100_000])).await.is_some() {
+                    yield_now().await;
+                }
             }
             waiting!(futures,
                 "accept": async move { listener.accept().await.map(drop) },
                 "accept on Unix": async move { unix_listener.accept().await.map(drop) },
                 "receive datagram": async move { udp.recv_from(&mut [0]).await.map(drop) },
+                "readable datagram socket": async move { readable_udp.readable().await },
+                "receive Unix datagram": async move { datagrams.recv(&mut [0]).await.map(drop) },
                 "receive": async move { one.recv().await.map(drop) },
                 "readable": async move { two.readable().await },
                 "peek": async move { three.peek(&mut [0]).await.map(drop) },
                 "send": async move { four.write_all(&vec![7; LARGE]).await },
+                "flush": async move { five.flush().await },
             );
-            (peer, peer_of_two, peer_of_three, peer_of_four, directory)
+            let streams = (peer, peer_of_two, peer_of_three, peer_of_four, peer_of_five);
+            (streams, peer_of_datagrams, directory)
         });
-        outer.block_on(async {
-            let tasks: Vec<Waiting> =
-                futures.into_iter().map(|(name, future)| (name, spawn(future))).collect();
-            for _ in 0..10 {
-                yield_now().await;
-            }
-            assert!(tasks.iter().all(|(_, task)| !task.is_finished()));
-            inner.shutdown_background();
-            for (name, task) in tasks {
-                let error = task.await.unwrap().expect_err(name);
-                let is_expected =
-                    matches!(error.kind(), ErrorKind::NotConnected | ErrorKind::ConnectionAborted);
-                assert!(is_expected, "{name}: {error:?}");
-            }
+        assert_ended_by_shutdown(&outer, inner, futures);
+        drop(peers);
+    });
+}
+
+#[test]
+fn tasks_that_wait_for_descriptors_of_a_dropped_runtime_get_an_error() {
+    on_every_driver(|setup| {
+        let (outer, inner) = (setup.runtime(), setup.runtime());
+        let mut futures = Vec::new();
+        let peers = inner.block_on(async {
+            let (sender, receiver) = pipe::pipe().unwrap();
+            let (full, peer_of_full) = pipe::pipe().unwrap();
+            while full.try_write(&[7; 4096]).is_ok() {}
+            let (source, peer_of_source) = std::io::pipe().unwrap();
+            let source = AsyncFd::new(source).unwrap();
+            let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            // While it is open, the child does not exit.
+            let (stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+            waiting!(futures,
+                "read from pipe": async move { receiver.read(&mut [0]).await.map(drop) },
+                "write to pipe": async move { full.write(&[7]).await.map(drop) },
+                "AsyncFd": async move { source.readable().await.map(drop) },
+                "output of child": async move { stdout.read(&mut [0]).await.map(drop) },
+                "exit of child": async move { child.wait().await.map(drop) },
+            );
+            (sender, peer_of_full, peer_of_source, stdin)
         });
+        assert_ended_by_shutdown(&outer, inner, futures);
         drop(peers);
     });
 }
