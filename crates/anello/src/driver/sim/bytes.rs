@@ -49,7 +49,10 @@ impl Network {
     pub fn send_space(&mut self, id: Id) -> Result<usize, i32> {
         let free_bytes = self.free_bytes(id);
         let endpoint = self.endpoint_mut(id);
-        if let Some(error) = endpoint.error.take() {
+        // Sends on a Unix socket never take the error.
+        if endpoint.unix.is_none()
+            && let Some(error) = endpoint.error.take()
+        {
             return Err(error);
         }
         match endpoint.role {
