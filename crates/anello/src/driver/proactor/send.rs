@@ -1,7 +1,6 @@
 //! Sending. At most one operation is in flight per stream, for the front of its queue.
 
 use std::io::{self, IoSlice};
-use std::num::NonZero;
 use std::task::{Poll, Waker, ready};
 
 use super::stream::Sending;
@@ -355,7 +354,7 @@ impl<K: CompletionKernel> Proactor<K> {
                     return self.after_send(key, false, wakes);
                 }
                 let waits = matches!(previous, Sending::Async | Sending::ZeroCopy(_));
-                stream.sends.may_have_lost_error = waits && !is_complete;
+                stream.sends.may_have_lost_error = waits && !is_complete && stream.family == Family::Internet;
                 self.metrics.count_send(is_complete);
             }
             _ => match -result {
@@ -372,7 +371,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 libc::EOPNOTSUPP if matches!(previous, Sending::ZeroCopy(_)) => {
                     self.zero_copy_bytes = usize::MAX
                 }
-                errno => stream.sends.error = stream.sends.error.or(NonZero::new(errno)),
+                errno => stream.sends.record_error(errno),
             },
         }
         self.after_send(key, retry_async, wakes);

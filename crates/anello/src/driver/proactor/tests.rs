@@ -717,7 +717,10 @@ fn result_of_a_send_decides_what_follows() {
     pair.complete_send(5);
     assert_eq!((pair.near().sends.queue.queued_bytes(), pair.sends()), (7, (before.0, before.1 + 1)));
     assert!(pair.near().sends.may_have_lost_error);
-    for errno in [libc::ENOBUFS, libc::EOPNOTSUPP, libc::ECONNRESET] {
+    // The first send has lost the error of the connection.
+    pair.complete_send(-libc::EPIPE);
+    assert_eq!(pair.error(), Some(libc::ECONNRESET));
+    for errno in [libc::EPIPE, libc::ENOBUFS, libc::EOPNOTSUPP, libc::ECONNRESET] {
         let mut pair = Pair::sending();
         pair.complete_send(-errno);
         assert_eq!((pair.error(), pair.near().sending), (Some(errno), Sending::Idle));

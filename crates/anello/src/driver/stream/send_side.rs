@@ -31,7 +31,7 @@ pub(crate) struct SendSide {
     pub write_side: WriteSide,
     /// Set if a send that waits until all bytes are sent (`MSG_WAITALL`) has ended early. The kernel then usually does not
     /// report the error: the result is the number of bytes, the next send fails with `EPIPE`, and receives return 0.
-    /// Meaningless once all bytes have been sent.
+    /// Meaningless once all bytes have been sent. Not set for Unix sockets, whose sends never take the error.
     pub may_have_lost_error: bool,
     /// The error number of a failed send. Nothing is sent afterwards.
     pub error: Option<NonZero<i32>>,
@@ -84,9 +84,21 @@ impl SendSide {
             return error;
         }
         // Errors of this crate have no number; see `too_many_sent`.
-        self.error = NonZero::new(error.raw_os_error().unwrap_or(libc::EIO));
+        let errno = error.raw_os_error().map_or(libc::EIO, |errno| self.error_of_connection(errno));
+        self.error = NonZero::new(errno);
         self.queue.clear();
-        error
+        if errno == libc::ECONNRESET { io::Error::from_raw_os_error(errno) } else { error }
+    }
+
+    /// Records the error number of a send that has completed with it, unless an earlier one has been recorded.
+    pub fn record_error(&mut self, errno: i32) {
+        self.error = self.error.or(NonZero::new(self.error_of_connection(errno)));
+    }
+
+    /// Returns the error number that a failed send would have if an earlier send had not lost it. The other drivers
+    /// return it, because they do not lose it.
+    fn error_of_connection(&self, errno: i32) -> i32 {
+        if self.may_have_lost_error && errno == libc::EPIPE { libc::ECONNRESET } else { errno }
     }
 
     /// Discards the unsent bytes. Those of a send in flight are discarded once it has ended.
@@ -256,6 +268,9 @@ mod tests {
         assert!(sends.sent(Err(io::Error::from_raw_os_error(libc::ECONNRESET)), 3).is_err());
         assert_eq!(sends.check().unwrap_err().raw_os_error(), Some(libc::ECONNRESET));
         assert!(sends.start_write(&[IoSlice::new(b"x")]).is_err());
+        let mut sends = SendSide { may_have_lost_error: true, ..SendSide::default() };
+        let error = sends.sent(Err(io::Error::from_raw_os_error(libc::EPIPE)), 3).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ECONNRESET));
     }
 
     #[test]

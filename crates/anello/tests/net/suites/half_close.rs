@@ -10,7 +10,7 @@ use anello::net::OwnedWriteHalf;
 use anello::{spawn, yield_now};
 use bytes::Bytes;
 
-use super::family::{Stream, on_every_setup, pair};
+use super::family::{SEND_AFTER_RESET, SHUTDOWN_AFTER_RESET, Stream, on_every_setup, pair};
 use crate::common::{Flag, LARGE, TURNS, bytes_of_owner, pattern, poll_at_most};
 
 /// Larger than what the kernel accepts while the peer is not reading.
@@ -242,6 +242,77 @@ fn write_after_shutdown_of_idle_stream_fails() {
                 let late = client.write(b"late").await.unwrap_err();
                 assert_eq!(late.kind(), io::ErrorKind::BrokenPipe, "{late}");
                 assert_reads(&mut server, flushed).await;
+            }
+        });
+    });
+}
+
+/// What a task does between a reset by its peer and the shutdown.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Before {
+    Nothing,
+    Receive,
+    Write,
+    Flush,
+}
+
+/// With and without a receive that is in flight on io_uring.
+const BEFORE_SHUTDOWN: [(Before, bool); 8] = [
+    (Before::Nothing, false),
+    (Before::Nothing, true),
+    (Before::Receive, false),
+    (Before::Receive, true),
+    (Before::Write, false),
+    (Before::Write, true),
+    (Before::Flush, false),
+    (Before::Flush, true),
+];
+
+/// Returns the error number of a result.
+fn errno(result: io::Result<()>) -> Option<i32> {
+    result.err().and_then(|error| error.raw_os_error())
+}
+
+#[test]
+fn shutdown_after_reset_returns_same_result_on_every_driver() {
+    on_every_setup(|setup| {
+        setup.run(async {
+            for (before, is_receiving) in BEFORE_SHUTDOWN {
+                let (mut stream, mut peer) = pair().await.unwrap();
+                if is_receiving {
+                    peer.write_all(b"1").await.unwrap();
+                    stream.recv().await.unwrap();
+                }
+                stream.write_all(b"never read").await.unwrap();
+                stream.flush().await.unwrap();
+                if before == Before::Flush {
+                    stream.send(MESSAGE.clone()).await.unwrap();
+                }
+                // A Unix socket that is closed with unread bytes resets the connection.
+                peer.abort();
+                let handle = stream.shutdown_handle();
+                while !handle.is_broken() {
+                    yield_now().await;
+                }
+                let failed = match before {
+                    Before::Nothing => Ok(()),
+                    Before::Receive => stream.recv().await.map(drop),
+                    Before::Write => loop {
+                        match stream.write(b"x").await {
+                            Ok(_) => yield_now().await,
+                            Err(error) => break Err(error),
+                        }
+                    },
+                    Before::Flush => stream.flush().await,
+                };
+                let results = [failed, stream.shutdown().await, stream.shutdown().await].map(errno);
+                let expected = match before {
+                    Before::Nothing => [None, SHUTDOWN_AFTER_RESET, SHUTDOWN_AFTER_RESET],
+                    Before::Receive => [Some(libc::ECONNRESET), SHUTDOWN_AFTER_RESET, SHUTDOWN_AFTER_RESET],
+                    // The error of a send is also that of the following calls.
+                    Before::Write | Before::Flush => [Some(SEND_AFTER_RESET); 3],
+                };
+                assert_eq!(results, expected, "{}: {before:?}, {is_receiving}", setup.name);
             }
         });
     });

@@ -12,6 +12,10 @@ pub use anello::net::UnixStream as Stream;
 use super::socket_path::unique;
 pub use crate::common::on_every_driver_and_sim as on_every_setup;
 
+/// Error numbers of calls after a reset by the peer: there is no reset, only bytes that are lost.
+pub const SHUTDOWN_AFTER_RESET: Option<i32> = None;
+pub const SEND_AFTER_RESET: i32 = libc::EPIPE;
+
 /// Returns an address that no other test uses: an abstract name, which leaves no file behind.
 pub fn any_address() -> SocketAddr {
     SocketAddr::from_abstract_name(unique("test")).unwrap()
