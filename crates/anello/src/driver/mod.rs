@@ -95,7 +95,7 @@ pub(crate) use self::sim::{Due, SimNetwork, Uplink, World, duration_ns};
 #[cfg(feature = "sim")]
 pub use self::sim::{LinkOptions, LinkStatistics};
 use self::sockets::Sockets;
-pub(crate) use self::sockets::detached::{AnySocket, DetachedSocket};
+pub(crate) use self::sockets::detached::{AnySocket, DetachedConnection, DetachedSocket};
 pub(crate) use self::sockets::messages::{ReceivedFds, ReceivedMessage};
 pub use self::sockets::options::PeerCredentials;
 pub(crate) use self::sockets::options::SocketOption;

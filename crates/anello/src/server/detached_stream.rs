@@ -1,17 +1,17 @@
 //! Streams that belong to no runtime.
 
 use std::io;
-use std::os::fd::OwnedFd;
 
-use crate::driver::{Family, OpenCount};
+use crate::driver::{DetachedConnection, Family, OpenCount};
 use crate::executor::current;
 use crate::net::{ByteStream, Connection, DetachError};
 
 /// A connection that belongs to no runtime, and can be sent to another thread.
 ///
 /// It holds the socket in blocking mode and the bytes that were received but not taken. Dropping it closes the
-/// connection. [`StreamSocket::move_to`](crate::net::StreamSocket::move_to) detaches a stream and attaches it to another
-/// worker in one step.
+/// connection, and does not block even with a positive `SO_LINGER`.
+/// [`StreamSocket::move_to`](crate::net::StreamSocket::move_to) detaches a stream and attaches it to another worker in
+/// one step.
 ///
 /// ```
 /// use anello::Runtime;
@@ -34,7 +34,7 @@ use crate::net::{ByteStream, Connection, DetachError};
 /// ```
 #[derive(Debug)]
 pub struct DetachedStream {
-    descriptor: OwnedFd,
+    connection: DetachedConnection,
     received: Vec<u8>,
     is_write_open: bool,
     open_count: Option<OpenCount>,
@@ -76,7 +76,8 @@ impl DetachedStream {
         let is_write_open = connection.driver().is_write_open(connection.key);
         match connection.detach().await {
             Ok((descriptor, received)) => {
-                Ok(Self { descriptor, received, is_write_open, open_count, family: S::FAMILY })
+                let connection = DetachedConnection::new(descriptor);
+                Ok(Self { connection, received, is_write_open, open_count, family: S::FAMILY })
             }
             Err(error) => {
                 if let Some(open_count) = open_count {
@@ -93,7 +94,8 @@ impl DetachedStream {
 
     #[track_caller]
     pub(super) fn attach_connection(self) -> io::Result<Connection> {
-        let connection = Connection::import_with(self.descriptor, &self.received)?;
+        let descriptor = self.connection.into_socket().into_descriptor()?;
+        let connection = Connection::import_with(descriptor, &self.received)?;
         if let Some(open_count) =
             self.open_count.and_then(|count| count.move_to_worker(current().worker_id()))
         {

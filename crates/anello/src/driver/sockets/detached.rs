@@ -6,6 +6,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use super::linger::stop_lingering_if_set;
+
 /// An owned socket of any kernel, which belongs to no table of a driver.
 #[derive(Debug)]
 pub(crate) struct AnySocket(Box<dyn Any>);
@@ -45,6 +47,28 @@ pub(crate) trait Detached: Any + fmt::Debug + Send + Sync {
     fn try_clone(&self) -> io::Result<DetachedSocket>;
     /// Accepts one connection. Returns `WouldBlock` if no connection is pending.
     fn try_accept(&self) -> io::Result<DetachedSocket>;
+}
+
+/// An owned connection that belongs to no driver. Like a driver, it closes the connection without blocking.
+#[derive(Debug)]
+pub(crate) struct DetachedConnection(Option<DetachedSocket>);
+
+impl DetachedConnection {
+    pub fn new(connection: impl Into<DetachedSocket>) -> Self {
+        Self(Some(connection.into()))
+    }
+
+    pub fn into_socket(mut self) -> DetachedSocket {
+        self.0.take().expect("the socket is taken only here and in the destructor")
+    }
+}
+
+impl Drop for DetachedConnection {
+    fn drop(&mut self) {
+        if let Some(DetachedSocket::Os(descriptor)) = &self.0 {
+            stop_lingering_if_set(descriptor);
+        }
+    }
 }
 
 impl<T: Into<OwnedFd>> From<T> for DetachedSocket {

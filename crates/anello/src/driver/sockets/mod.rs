@@ -5,6 +5,7 @@
 
 mod address;
 pub(super) mod detached;
+mod linger;
 pub(super) mod messages;
 pub(super) mod options;
 pub(super) mod reuse_port;
@@ -17,7 +18,6 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixStream};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -30,6 +30,8 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 use self::address::kernel_address;
 pub(crate) use self::address::unix_name;
 use self::detached::{AnySocket, DetachedSocket};
+pub(crate) use self::linger::check_linger;
+use self::linger::{set_may_linger, stop_lingering_if_set};
 use self::messages::ReceivedFds;
 use self::options::{self as socket_options, PeerCredentials, SocketOption};
 use crate::driver::errors::catch_panic::log_event;
@@ -194,33 +196,6 @@ const SENDFILE_ROUND_BYTES: usize = 16 * 4096;
 /// Maximum number of connections that one call rejects.
 const MAX_REJECTIONS_PER_CALL: usize = 256;
 
-/// Set once a socket of this process may have a positive `SO_LINGER`. Connections inherit it from their listener, and can
-/// change drivers.
-static MAY_LINGER: AtomicBool = AtomicBool::new(false);
-
-/// Checks the options of a socket that another part of the application has configured.
-pub(crate) fn check_linger(socket: &impl AsFd) {
-    if lingers(socket) {
-        MAY_LINGER.store(true, Ordering::Relaxed);
-    }
-}
-
-fn lingers(socket: &impl AsFd) -> bool {
-    matches!(socket_options::get(socket, SocketOption::Linger), Ok(1..))
-}
-
-/// Removes a positive `SO_LINGER` from a socket that is about to be closed. With the option, `close(2)` blocks the worker
-/// until the peer has acknowledged all bytes, even if the socket is non-blocking. Without it, the kernel sends them in the
-/// same way after the call.
-#[cold]
-fn stop_lingering(socket: &OwnedFd) {
-    if lingers(socket)
-        && let Err(error) = socket_options::set(socket, SocketOption::Linger, -1)
-    {
-        log_event!(DEBUG, %error, "cannot remove SO_LINGER; closing the socket may block");
-    }
-}
-
 /// Held while a thread sets the mode of a listening socket and relies on it. `O_NONBLOCK` is shared by all descriptors
 /// of a socket, workers may share a socket, and `accept4(2)` has no flag for a non-blocking call. Without the lock, an
 /// accept could block forever because another worker cleared the flag before the call.
@@ -315,8 +290,9 @@ impl Sockets for OsSockets {
         }
         let mut rejected = 0;
         while rejected < MAX_REJECTIONS_PER_CALL
-            && rustix::net::accept_with(&*listener, SocketFlags::CLOEXEC).is_ok()
+            && let Ok(connection) = rustix::net::accept_with(&*listener, SocketFlags::CLOEXEC)
         {
+            self.close(connection);
             rejected += 1;
         }
         let restored = listener.set_nonblocking(self.nonblocking);
@@ -452,7 +428,7 @@ impl Sockets for OsSockets {
 
     fn set_option(&self, socket: &OwnedFd, option: SocketOption, value: i32) -> io::Result<()> {
         if option == SocketOption::Linger && value > 0 {
-            MAY_LINGER.store(true, Ordering::Relaxed);
+            set_may_linger();
         }
         socket_options::set(socket, option, value)
     }
@@ -533,9 +509,7 @@ impl Sockets for OsSockets {
 
     #[inline]
     fn close(&self, socket: OwnedFd) {
-        if MAY_LINGER.load(Ordering::Relaxed) {
-            stop_lingering(&socket);
-        }
+        stop_lingering_if_set(&socket);
     }
 
     #[inline]

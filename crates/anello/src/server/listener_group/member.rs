@@ -189,7 +189,7 @@ impl<L: GroupListener> GroupMember<L> {
 
     /// Attaches a connection that this member serves to the driver.
     fn attach(&self, accepted: AcceptedConnection) -> io::Result<Connection> {
-        let connection = Connection::import(accepted.socket)?;
+        let connection = Connection::import(accepted.connection.into_socket())?;
         // The connection may have been assigned to another member, which has left or has no room for it.
         let open_count = match accepted.open_count {
             Some(open_count) => Some(open_count.move_to(self.member)),
@@ -273,7 +273,7 @@ impl<L: GroupListener> GroupMember<L> {
                         AcceptStep::Accepted(connection)
                     }
                     Ok(Accepted::Detached(socket)) => {
-                        AcceptStep::Transfer(AcceptedConnection { socket, open_count })
+                        AcceptStep::Transfer(AcceptedConnection::new(socket, open_count))
                     }
                     Err(error) if is_exhausted(&error) => AcceptStep::Exhausted(error, listener.refuse()),
                     Err(error) => AcceptStep::Failed(error),
@@ -375,11 +375,11 @@ impl<L: GroupListener> GroupMember<L> {
     /// Accepts the pending connections of each socket, then closes the socket.
     fn accept_closing(&self, closing_sockets: &mut Vec<(DetachedSocket, u32)>) -> AcceptStep {
         while let Some((socket, left)) = closing_sockets.last_mut() {
-            match try_accept(socket) {
+            match try_accept(socket).map(AcceptedConnection::from) {
                 Ok(connection) if *left > 0 => {
                     *left -= 1;
                     self.shared.spend_budget(0);
-                    return AcceptStep::Inherited(connection.into());
+                    return AcceptStep::Inherited(connection);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // Descriptors become available when other connections close.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::distribution::Balance;
 use super::pending::PendingConnections;
-use crate::driver::{AcceptSink, DetachedSocket, OpenCount, OpenCounts, wake_all};
+use crate::driver::{AcceptSink, DetachedConnection, DetachedSocket, OpenCount, OpenCounts, wake_all};
 use crate::executor::flush_wakes_before_blocking;
 
 /// Maximum number of connections transferred to a member but not yet accepted by it. With 4 workers, this is one
@@ -55,15 +55,21 @@ pub(super) struct Slot {
 /// A connection that is not attached to a driver.
 #[derive(Debug)]
 pub(super) struct AcceptedConnection {
-    pub socket: DetachedSocket,
+    pub connection: DetachedConnection,
     /// Set if open connections are counted ([`Distribution::LeastLoaded`]): the share in the count of the member to
     /// which the connection is assigned.
     pub open_count: Option<OpenCount>,
 }
 
+impl AcceptedConnection {
+    pub fn new(socket: DetachedSocket, open_count: Option<OpenCount>) -> Self {
+        Self { connection: DetachedConnection::new(socket), open_count }
+    }
+}
+
 impl From<DetachedSocket> for AcceptedConnection {
     fn from(socket: DetachedSocket) -> Self {
-        Self { socket, open_count: None }
+        Self::new(socket, None)
     }
 }
 
@@ -376,11 +382,12 @@ pub(super) struct GroupAcceptSink {
 
 impl AcceptSink for GroupAcceptSink {
     fn accept(&self, connection: DetachedSocket) {
+        let connection = AcceptedConnection::from(connection);
         let mut state = self.group.lock();
         if state.present().next().is_none() {
             return;
         }
-        state.unclaimed.push_back(connection.into());
+        state.unclaimed.push_back(connection);
         self.group.version.fetch_add(1, Ordering::Release);
     }
 
@@ -574,7 +581,7 @@ mod tests {
         loop {
             let open_count = group.assign_to_least_loaded(0);
             let is_kept = open_count.member() == 0;
-            let accepted = AcceptedConnection { socket: connection(), open_count: Some(open_count) };
+            let accepted = AcceptedConnection::new(connection(), Some(open_count));
             match is_kept {
                 true => kept.push(accepted),
                 false => assert!(group.transfer(0, accepted).is_none()),
@@ -595,7 +602,7 @@ mod tests {
     fn assigned_connection_stays_if_target_is_full_or_group_is_paused() {
         let (group, connection) = joined_group(2, GroupState::Paused);
         let open_count = Some(OpenCount::new(&group.open_counts, 1));
-        let accepted = AcceptedConnection { socket: connection(), open_count };
+        let accepted = AcceptedConnection::new(connection(), open_count);
         assert!(group.transfer(0, accepted).is_some());
         assert_eq!(group.open_counts.all(), [0, 0], "dropped with the connection");
     }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anello::net::{TcpKeepalive, TcpListener, TcpSocket, TcpStream, UdpSocket, UnixStream, raw_os_error};
+use anello::server::DetachedStream;
 use anello::time::sleep;
 use anello::{current_driver_metrics, yield_now};
 use socket2::SockRef;
@@ -338,21 +339,21 @@ fn dropped_stream_with_linger_does_not_block() {
             let at = listener.local_addr().unwrap();
             let lingering = TcpListener::bind(ANY_PORT).unwrap();
             lingering.set_linger(linger).unwrap();
-            for variant in 0..4 {
+            for variant in 0..5 {
                 let (stream, mut peer) = match variant {
                     // Set by the application, inherited from a listener, and imported.
-                    0 => {
+                    0 | 1 => {
                         let stream = TcpStream::connect(at).await.unwrap();
                         stream.set_linger(linger).unwrap();
                         (stream, listener.accept().await.unwrap())
                     }
-                    1 => {
+                    2 => {
                         let socket = TcpSocket::new_v4().unwrap();
                         socket.set_recv_buffer_size(4096).unwrap();
                         let peer = socket.connect(lingering.local_addr().unwrap()).await.unwrap();
                         (lingering.accept().await.unwrap(), peer)
                     }
-                    2 => {
+                    3 => {
                         let socket = std::net::TcpStream::connect(at).unwrap();
                         SockRef::from(&socket).set_linger(linger).unwrap();
                         (TcpStream::from_std(socket).unwrap(), listener.accept().await.unwrap())
@@ -368,7 +369,11 @@ fn dropped_stream_with_linger_does_not_block() {
                 assert_eq!(stream.linger().unwrap(), linger);
                 stream.write_all(&vec![7; LENGTH]).await.unwrap();
                 stream.flush().await.unwrap();
-                drop(stream);
+                if variant == 0 {
+                    drop(DetachedStream::detach(stream).await.unwrap());
+                } else {
+                    drop(stream);
+                }
                 yield_now().await;
                 let mut received = 0;
                 while let Some(chunk) = peer.recv().await.unwrap() {
