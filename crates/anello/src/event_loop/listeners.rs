@@ -24,7 +24,9 @@ impl EventLoop {
     /// ```
     ///
     /// # Errors
-    /// Returns the error of `bind(2)` or `listen(2)`, with the address.
+    /// Returns the error of `bind(2)` or `listen(2)`, with the address. Does not wait for an address that is in use
+    /// (`AddrInUse`): a server that replaces a process that was killed retries for a second or two, as
+    /// [`TcpListenerBuilder::bind_timeout`](crate::net::TcpListenerBuilder::bind_timeout) explains.
     ///
     /// # Panics
     /// Panics if `token` is larger than [`MAX_TOKEN`](super::MAX_TOKEN).

@@ -45,7 +45,9 @@ impl ListenerGroup<TcpListener> {
     /// ```
     ///
     /// # Errors
-    /// Returns the error from `socket(2)`, `setsockopt(2)`, `bind(2)` or `listen(2)` with the address.
+    /// Returns the error from `socket(2)`, `setsockopt(2)`, `bind(2)` or `listen(2)` with the address. Does not wait for an
+    /// address that is in use (`AddrInUse`): a server that replaces a process that was killed retries for a second or two,
+    /// as [`TcpListenerBuilder::bind_timeout`](crate::net::TcpListenerBuilder::bind_timeout) explains.
     pub fn bind(mut address: SocketAddr, members: usize) -> io::Result<Self> {
         let mut sockets = Vec::with_capacity(members);
         for _ in 0..members {
