@@ -5,14 +5,15 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
+use anello::fs::spawn_file_operation;
 use anello_http::files::negotiate::Codings;
 use anello_http::files::options::{FileOptions, Symlinks};
-use anello_test::short_or_long;
+use anello_test::{in_own_process, short_or_long};
 use rustix::fs::{CWD, FileType, makedev, mkfifoat, mknodat};
 
 use crate::common::Client;
@@ -171,6 +172,38 @@ fn fault_34_special_files_are_not_served() {
             let response = client.get_with("/hello.txt", &[("accept-encoding", "gzip")]).await;
             assert_eq!((response.field("Content-Encoding"), response.text()), (None, "Hello, world!"));
         }
+    });
+}
+
+/// As on a dead mount.
+#[test]
+fn files_are_served_while_file_operations_stall() {
+    /// More than the file pool has threads, unless operations stall.
+    const STALLED: usize = 40;
+    in_own_process(|| {
+        let options = FileOptions {
+            listing: true,
+            revalidate_interval: Duration::ZERO,
+            max_cache_bytes: 0,
+            max_cached_file_bytes: 0,
+            ..FileOptions::default()
+        };
+        for_each_driver_with_site(options, async |address, _directory| {
+            let stalled = Arc::new(Barrier::new(STALLED + 1));
+            for _ in 0..STALLED {
+                let stalled = Arc::clone(&stalled);
+                drop(spawn_file_operation(move || stalled.wait()));
+            }
+            for version in VERSIONS {
+                let mut client = version.connect(address).await;
+                // Reading a directory always needs a thread of the file pool.
+                let listing = client.get("/docs/empty/").await;
+                assert_eq!(listing.status, 200, "{version:?}: {listing:?}");
+                assert_eq!(client.get("/hello.txt").await.text(), "Hello, world!", "{version:?}");
+            }
+            // Until now, none of the operations has completed.
+            stalled.wait();
+        });
     });
 }
 
