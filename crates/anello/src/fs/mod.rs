@@ -40,7 +40,8 @@
 //! operation until it completes. Dropping a future is therefore always safe. The operation itself is not cancelled. It
 //! completes in the background, and then its buffer is freed or its new descriptor closed. Dropping a runtime waits for
 //! its operations on io_uring. Dropping the last runtime of the process also waits for accepted writes
-//! ([`File::write`]), but not for other operations on the file pool.
+//! ([`File::write`]), also outside of runtimes, but not for other operations on the file pool. A program that uses files
+//! without any runtime calls [`File::flush`] before it ends.
 //!
 //! # Thread safety
 //!

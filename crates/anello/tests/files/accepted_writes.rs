@@ -2,6 +2,10 @@
 
 use std::fs::OpenOptions;
 use std::io::Read;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -13,6 +17,9 @@ use crate::common::*;
 
 /// More bytes than fit in a pipe.
 const BYTES: usize = 1 << 20;
+
+/// Capacity of a pipe, and what its reader takes at a time.
+const PIPE_BYTES: usize = (64 + 4) << 10;
 
 /// Returns a named pipe, opened for reading and for writing. A write of `BYTES` waits for the reader.
 fn named_pipe() -> (std::fs::File, File) {
@@ -53,6 +60,45 @@ fn last_runtime_waits_for_accepted_writes() {
             write(&runtime, &file);
             runtime.shutdown_background();
             reader.read_exact(&mut vec![0; BYTES]).unwrap();
+        });
+    });
+}
+
+/// A file needs no runtime, so the executor of another crate can write it, on any thread.
+#[test]
+fn last_runtime_waits_for_writes_that_were_made_outside_of_runtimes() {
+    in_own_process(|| {
+        on_both_drivers(|setup| {
+            for is_on_other_thread in [false, true] {
+                let (mut reader, file) = named_pipe();
+                let (ended, last) = (setup.runtime(), setup.runtime());
+                // Converted in a runtime that has ended.
+                let file = ended.block_on(async { File::from_std(file.into_std().await.unwrap()) });
+                drop(ended);
+                let write = move || {
+                    let mut context = Context::from_waker(Waker::noop());
+                    let written = pin!(file.write(&[7; BYTES])).poll(&mut context);
+                    assert!(matches!(written, Poll::Ready(Ok(BYTES))), "{written:?}");
+                };
+                if is_on_other_thread {
+                    thread::spawn(write).join().unwrap()
+                } else {
+                    write()
+                }
+                let read_bytes = Arc::new(AtomicUsize::new(0));
+                let counted = Arc::clone(&read_bytes);
+                let reading = thread::spawn(move || {
+                    thread::sleep(Duration::from_millis(20));
+                    while counted.load(Ordering::SeqCst) < BYTES {
+                        let count = reader.read(&mut [0; 4096]).unwrap();
+                        counted.fetch_add(count, Ordering::SeqCst);
+                    }
+                });
+                drop(last);
+                let read_bytes = read_bytes.load(Ordering::SeqCst);
+                assert!(read_bytes + PIPE_BYTES >= BYTES, "{}: {read_bytes} bytes were read", setup.name);
+                reading.join().unwrap();
+            }
         });
     });
 }

@@ -351,16 +351,18 @@ fn standard_streams_can_be_pipes() {
 fn standard_streams_can_be_files_sockets_and_null() {
     on_both_drivers(|setup| {
         let directory = tempfile::tempdir().unwrap();
-        let (source, target) = (directory.path().join("in"), directory.path().join("out"));
+        let [source, target, errors] = ["in", "out", "errors"].map(|name| directory.path().join(name));
         std::fs::write(&source, input()).unwrap();
         let open = || File::open(&source).unwrap();
         let status = child(&setup.kind)
             .stdin(open())
             .stdout(File::create(&target).unwrap())
-            .stderr(Stdio::null())
+            .stderr(File::create(&errors).unwrap())
             .status();
         assert!(status.unwrap().success());
         assert!(copied(&std::fs::read(&target).unwrap()) == input());
+        let errors = std::fs::read_to_string(errors).unwrap();
+        assert!(errors.ends_with(&format!("{LARGE} bytes")), "{errors}");
 
         let output = child(&setup.kind).stdin(Stdio::null()).output().unwrap();
         assert_eq!(copied(&output.stdout), b"");
