@@ -20,7 +20,7 @@
 //! A sender pushes its item before it sets the state to `NOTIFIED` or `QUEUED`. The owner sleeps only after it has
 //! atomically replaced `AWAKE` with `SLEEPING`. Therefore, either the owner sees the notification and does not sleep, or
 //! the sender sees `SLEEPING` or the number of another worker and wakes the owner. The loom models at the end of this
-//! file check all interleavings.
+//! file check all interleavings, and those of `task.rs` check [`Scheduled`] with the wakers of tasks.
 
 #[cfg(loom)]
 use loom::sync::{
@@ -303,7 +303,6 @@ mod tests {
 mod models {
     use super::*;
     use loom::sync::Arc;
-    use loom::sync::atomic::AtomicBool;
     use loom::thread;
 
     /// Runs the executor's loop as the owner until `is_done` returns `true` for the received items, while each of two
@@ -349,95 +348,5 @@ mod models {
     #[test]
     fn fault_14_queued_notification_does_not_delay_other_threads() {
         receive([(0, true), (1, false)], |received| received.contains(&1));
-    }
-
-    /// Two threads wake one task. The first is a worker that queues its notification and never submits it. The wake-up
-    /// from the second thread must still cause a poll, no matter when the task's worker goes to sleep, and even if the
-    /// worker itself wakes the task before.
-    #[test]
-    fn fault_14_second_wake_up_of_task_is_not_suppressed() {
-        let mut model = loom::model::Builder::new();
-        // Checking all interleavings would take hours.
-        model.preemption_bound = Some(5);
-        model.check(|| {
-            let mailbox = Arc::new(Mailbox::new());
-            let (scheduled, is_signalled) = (Arc::new(Scheduled::new()), Arc::new(AtomicBool::new(false)));
-            scheduled.clear();
-            let (notify, notified) = loom::sync::mpsc::channel::<()>();
-            // The same steps as in the task wakers.
-            let wakers = [true, false].map(|queues| {
-                let (mailbox, notify) = (Arc::clone(&mailbox), notify.clone());
-                let (scheduled, is_signalled) = (Arc::clone(&scheduled), Arc::clone(&is_signalled));
-                thread::spawn(move || {
-                    if !queues {
-                        is_signalled.store(true, Ordering::Relaxed);
-                    }
-                    let notify_mailbox = || if queues { mailbox.queue_notify(7) } else { mailbox.notify() };
-                    let notifies = if scheduled.set() || scheduled.set_rescheduled() {
-                        mailbox.push(()).unwrap();
-                        let result = notify_mailbox();
-                        result == NotifyResult::Sleeping
-                            || result == NotifyResult::Queue && scheduled.is_rescheduled()
-                    } else {
-                        mailbox.is_asleep() && notify_mailbox() == NotifyResult::Sleeping
-                    };
-                    if notifies {
-                        notify.send(()).unwrap();
-                    }
-                })
-            });
-            let (mut is_polled, mut is_woken_by_worker) = (false, false);
-            while !is_polled {
-                let mut ready = mailbox.take();
-                if !std::mem::replace(&mut is_woken_by_worker, true) && scheduled.set() {
-                    ready.push(());
-                }
-                for () in ready {
-                    scheduled.clear();
-                    is_polled |= is_signalled.load(Ordering::Relaxed);
-                }
-                if !is_polled && mailbox.prepare_to_sleep() {
-                    notified.recv().unwrap();
-                    mailbox.finish_sleep();
-                }
-            }
-            for waker in wakers {
-                waker.join().unwrap();
-            }
-        });
-    }
-
-    /// Two threads wake a task while its worker polls it for the last time, and later. The worker must remove the task
-    /// once, when no pointer to it is in a queue.
-    #[test]
-    fn fault_14_finished_task_is_removed_when_in_no_queue() {
-        loom::model(|| {
-            let (mailbox, scheduled) = (Arc::new(Mailbox::new()), Arc::new(Scheduled::new()));
-            mailbox.push(()).unwrap();
-            // The same steps as in the task wakers.
-            let wakers = [(), ()].map(|()| {
-                let (mailbox, scheduled) = (Arc::clone(&mailbox), Arc::clone(&scheduled));
-                thread::spawn(move || {
-                    if scheduled.set() || scheduled.set_rescheduled() {
-                        mailbox.push(()).unwrap();
-                    }
-                })
-            });
-            let mut is_removed = false;
-            // The same steps as in `TaskPointer::run`, for a task that is done after its first poll.
-            let mut run_queued = || {
-                for () in mailbox.take() {
-                    assert!(!is_removed, "the pointer dangles");
-                    scheduled.clear();
-                    is_removed = scheduled.set();
-                }
-            };
-            run_queued();
-            for waker in wakers {
-                waker.join().unwrap();
-            }
-            run_queued();
-            assert!(is_removed);
-        });
     }
 }

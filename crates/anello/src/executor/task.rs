@@ -16,6 +16,8 @@
 //!   removed from the table. The thread that sets it pushes the pointer into a queue.
 //! - Only the worker accesses the future, and it drops the future (`None`) before it releases its reference. The last
 //!   waker, on whichever thread it is dropped, only frees memory that no longer contains a future.
+//!
+//! The loom models at the end of this file check the interleavings of wake-ups by other threads and by the worker.
 
 use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
@@ -452,5 +454,199 @@ unsafe fn drop_waker<O: Owner>(data: *const ()) {
     if references == 1 {
         // SAFETY: this was the last reference, the pointer came from `NonNull`, and the future has been dropped.
         unsafe { ((*header).vtable.free)(NonNull::new_unchecked(header.cast_mut())) }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use std::sync::Mutex;
+    use std::task::Poll;
+
+    use loom::sync::atomic::AtomicBool;
+    use loom::sync::mpsc::{Receiver, Sender, channel};
+    use loom::thread::{self, ThreadId};
+
+    use super::*;
+    use crate::executor::mailbox::{Mailbox, NotifyResult};
+
+    /// A worker with the queues of a runtime. Its sleep ends only if a sender must wake it, so a lost wake-up causes a
+    /// deadlock, which loom reports.
+    struct Worker {
+        thread: ThreadId,
+        mailbox: Mailbox<TaskPointer<Worker>>,
+        /// Used only by the thread of the worker, so loom need not know the lock.
+        ready: Mutex<Vec<TaskPointer<Worker>>>,
+        wake: Sender<()>,
+    }
+
+    loom::thread_local! {
+        /// Whether this thread is another worker, which queues its notifications and never submits them.
+        static QUEUES: Cell<bool> = Cell::new(false);
+    }
+
+    static VTABLE: RawWakerVTable = waker_vtable::<Worker>();
+
+    impl Worker {
+        fn new() -> (Arc<Self>, Receiver<()>) {
+            let (wake, woken) = channel();
+            let thread = thread::current().id();
+            (Arc::new(Self { thread, mailbox: Mailbox::new(), ready: Mutex::default(), wake }), woken)
+        }
+
+        /// Takes the tasks of both queues.
+        fn take(&self) -> Vec<TaskPointer<Self>> {
+            let mut taken = self.mailbox.take();
+            taken.append(&mut self.ready.lock().unwrap());
+            taken
+        }
+
+        fn notify_worker(&self) -> bool {
+            let queues = QUEUES.with(Cell::get);
+            let result = if queues { self.mailbox.queue_notify(7) } else { self.mailbox.notify() };
+            if result == NotifyResult::Sleeping {
+                self.notify();
+            }
+            result == NotifyResult::Queue
+        }
+    }
+
+    impl Owner for Worker {
+        fn schedule(&self, pointer: TaskPointer<Self>) -> bool {
+            if self.is_current() {
+                self.ready.lock().unwrap().push(pointer);
+                return false;
+            }
+            self.mailbox.push(pointer).is_ok() && self.notify_worker()
+        }
+
+        fn is_current(&self) -> bool {
+            thread::current().id() == self.thread
+        }
+
+        fn notify_if_asleep(&self) {
+            if self.mailbox.is_asleep() {
+                self.notify_worker();
+            }
+        }
+
+        fn notify(&self) {
+            self.wake.send(()).unwrap();
+        }
+
+        fn waker_vtable() -> &'static RawWakerVTable {
+            &VTABLE
+        }
+    }
+
+    struct PollFn<F>(F);
+
+    impl<F: FnMut(&mut Context<'_>) -> Poll<()> + Unpin> Future for PollFn<F> {
+        type Output = ();
+
+        fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+            (self.0)(context)
+        }
+    }
+
+    impl<F: FnMut(&mut Context<'_>) -> Poll<()> + Unpin> Abort for PollFn<F> {
+        fn abort(self: Pin<&mut Self>) {}
+    }
+
+    fn task(
+        worker: &Arc<Worker>,
+        poll: impl FnMut(&mut Context<'_>) -> Poll<()> + Unpin + 'static,
+    ) -> Task<Worker> {
+        Task::new(PollFn(poll), Arc::clone(worker), Info::new(None))
+    }
+
+    /// Two threads wake one task. The first is a worker that queues its notification and never submits it. The wake-up
+    /// from the second thread must still cause a poll, no matter when the task's worker goes to sleep, and even if the
+    /// worker itself wakes the task before.
+    #[test]
+    fn fault_14_second_wake_up_of_task_is_not_suppressed() {
+        let mut model = loom::model::Builder::new();
+        // Checking all interleavings would take hours.
+        model.preemption_bound = Some(5);
+        model.check(|| {
+            let (worker, woken) = Worker::new();
+            let is_signalled = loom::sync::Arc::new(AtomicBool::new(false));
+            let (signal, is_polled) = (loom::sync::Arc::clone(&is_signalled), Rc::new(Cell::new(false)));
+            let polled = Rc::clone(&is_polled);
+            let task = task(&worker, move |_| {
+                polled.set(is_signalled.load(Ordering::Relaxed));
+                Poll::Pending
+            });
+            // Idle until it is woken.
+            task.pointer().run();
+            let wakers = [true, false].map(|queues| {
+                let (waker, signal) = (task.handle(), loom::sync::Arc::clone(&signal));
+                thread::spawn(move || {
+                    QUEUES.with(|own| own.set(queues));
+                    if !queues {
+                        signal.store(true, Ordering::Relaxed);
+                    }
+                    waker.0.wake_by_ref();
+                })
+            });
+            let mut own_waker = Some(task.handle());
+            while !is_polled.get() {
+                let mut ready = worker.mailbox.take();
+                // After the mailbox has been emptied: a task that is only now queued there waits for a notification.
+                if let Some(waker) = own_waker.take() {
+                    waker.0.wake_by_ref();
+                }
+                ready.append(&mut worker.ready.lock().unwrap());
+                for pointer in ready {
+                    pointer.run();
+                }
+                if !is_polled.get() && worker.mailbox.prepare_to_sleep() {
+                    woken.recv().unwrap();
+                    worker.mailbox.finish_sleep();
+                }
+            }
+            for waker in wakers {
+                waker.join().unwrap();
+            }
+        });
+    }
+
+    /// Two threads wake a task while its worker polls it for the last time, and later. The worker must remove the task
+    /// once, when no pointer to it is in a queue. The task may wake itself in its last poll.
+    #[test]
+    fn fault_14_finished_task_is_removed_when_in_no_queue() {
+        for wakes_itself in [false, true] {
+            loom::model(move || {
+                let (worker, _woken) = Worker::new();
+                let task = task(&worker, move |context| {
+                    if wakes_itself {
+                        context.waker().wake_by_ref();
+                    }
+                    Poll::Ready(())
+                });
+                worker.ready.lock().unwrap().push(task.pointer());
+                let wakers = [(), ()].map(|()| {
+                    let waker = task.handle();
+                    thread::spawn(move || waker.0.wake_by_ref())
+                });
+                let table = RefCell::new(Some(task));
+                let run_queued = || {
+                    for pointer in worker.take() {
+                        assert!(table.borrow().is_some(), "the pointer dangles");
+                        if pointer.run().is_some() {
+                            drop(table.take());
+                        }
+                    }
+                };
+                run_queued();
+                for waker in wakers {
+                    waker.join().unwrap();
+                }
+                run_queued();
+                run_queued();
+                assert!(table.borrow().is_none());
+            });
+        }
     }
 }
