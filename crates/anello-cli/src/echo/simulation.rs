@@ -127,6 +127,8 @@ async fn exchange(host: &str, mode: Mode, state: &HostState, control: &Control) 
         let is_rejected = received.is_empty();
         let is_expected = is_draining || is_rejected || mode.idle_timeout.is_some();
         assert!(is_expected, "EOF without an error from {host}");
+        let is_complete = mode.sizes.is_none_or(|sizes| received.len().is_multiple_of(sizes.response_bytes));
+        assert!(is_complete, "EOF within a response from {host}");
         return Err(ErrorKind::UnexpectedEof.into());
     }
     Ok(())
@@ -186,6 +188,65 @@ fn drain_ends_idle_connections_before_its_deadline() {
             Ok(())
         });
         sim.run().unwrap_or_else(|error| panic!("{model:?}: {error}\n{}", sim.trace()));
+    }
+}
+
+/// Why a server ends the connection of a client that does not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    DrainTimeout,
+    SecondSignal,
+    IdleTimeout,
+}
+
+/// Fills all buffers up to the client, which then reads again. Returns the number of bytes that the server had to send
+/// and of those that the client receives, and the error with which the connection ends.
+async fn read_after(cause: Cause, mode: Mode, state: &HostState) -> io::Result<(usize, usize, io::Error)> {
+    let mut stream = TcpStream::connect(("one", 7)).await?;
+    let mut sent = Vec::new();
+    let part = vec![1; mode.sizes.map_or(10_000, |sizes| sizes.request_bytes)];
+    while let Ok(written) = timeout(Duration::from_secs(1), stream.write(&part)).await {
+        sent.extend_from_slice(&part[..written?]);
+    }
+    let signals = match cause {
+        Cause::DrainTimeout => 1,
+        Cause::SecondSignal => 2,
+        Cause::IdleTimeout => 0,
+    };
+    for _ in 0..signals {
+        state.terminate();
+        sleep(Duration::from_secs(1)).await;
+    }
+    sleep(DRAIN_TIMEOUT).await;
+    let received = RefCell::default();
+    let (reader, _writer) = stream.split();
+    let error = receive_all(reader, &received).await.expect_err("EOF after an incomplete response");
+    Ok((mode.expected(&sent).len(), received.into_inner().len(), error))
+}
+
+/// After an EOF, a client takes what it has received for everything.
+#[test]
+fn client_without_complete_response_is_reset() {
+    for (model, sizes) in [
+        (SimModel::Completion, None),
+        (SimModel::Readiness, None),
+        (SimModel::Completion, Some(Sizes { request_bytes: 100, response_bytes: 1_000_000 })),
+        (SimModel::Readiness, Some(Sizes { request_bytes: 100, response_bytes: 1_000_000 })),
+    ] {
+        for cause in [Cause::DrainTimeout, Cause::SecondSignal, Cause::IdleTimeout] {
+            let mut sim = Simulation::builder().model(model).build();
+            let idle_timeout = (cause == Cause::IdleTimeout).then_some(Duration::from_secs(2));
+            let (mode, state) = (Mode { sizes, idle_timeout }, HostState::new("one", &sim));
+            let served = Rc::clone(&state);
+            sim.host("one", move || run_server(mode, Rc::clone(&served)));
+            sim.client("client", async move {
+                let (expected, received, error) = read_after(cause, mode, &state).await?;
+                assert!(received < expected, "{model:?}, {cause:?}: {received} of {expected} bytes");
+                assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{model:?}, {cause:?}");
+                Ok(())
+            });
+            sim.run().unwrap_or_else(|error| panic!("{model:?}, {cause:?}: {error}\n{}", sim.trace()));
+        }
     }
 }
 

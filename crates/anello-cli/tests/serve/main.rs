@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod config;
+mod drain;
 mod echo;
 mod floods;
 mod handover;

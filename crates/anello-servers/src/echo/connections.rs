@@ -213,7 +213,8 @@ impl OpenConnections {
     }
 
     /// Shuts down the read half of every connection, so that its task echoes what was received and finishes. Waits
-    /// until all have finished, the timeout expires, or `abort_requested` completes.
+    /// until all have finished, the timeout expires, or `abort_requested` completes. Resets the remaining connections:
+    /// after an EOF, their clients would take what they have received for everything.
     pub async fn drain(&self, drain_timeout: Duration, abort_requested: impl Future<Output = ()>) {
         self.is_draining.set(true);
         for (_, shutdown_handle) in self.handles.borrow().iter() {
@@ -227,7 +228,8 @@ impl OpenConnections {
         select(pin!(finished), pin!(abort_requested)).await;
         let connections = self.handles.borrow().len();
         if connections > 0 {
-            tracing::warn!(connections, "drain ended early; closing the remaining connections");
+            tracing::warn!(connections, "drain ended early; resetting the remaining connections");
+            self.handles.borrow().iter().for_each(|(_, handle)| handle.reset());
         }
     }
 }

@@ -9,7 +9,7 @@ use std::io;
 use std::ops::Deref;
 use std::time::Duration;
 
-use anello::net::{ByteStream, Chunk, ReadHalf, SendBuf, WriteHalf};
+use anello::net::{ByteStream, Chunk, ReadHalf, SendBuf, ShutdownHandle, WriteHalf};
 use anello::time::timeout;
 
 use super::metrics::WorkerMetrics;
@@ -35,7 +35,8 @@ pub enum Served {
 }
 
 /// Serves one connection until EOF, until `should_move`, which is called after each message, returns `true`, or until an
-/// operation exceeds the `idle` timeout. Bytes already in the send queue are still sent.
+/// operation exceeds the `idle` timeout. If this is a send, the connection is reset, because the client would take an EOF
+/// for the end of the response. Otherwise, bytes already in the send queue are still sent.
 pub async fn serve(
     stream: &mut impl ByteStream,
     sizes: Option<Sizes>,
@@ -43,7 +44,8 @@ pub async fn serve(
     metrics: Option<&WorkerMetrics>,
     should_move: impl Fn() -> bool,
 ) -> io::Result<Served> {
-    let operations = Operations { idle, metrics };
+    let handle = stream.shutdown_handle();
+    let operations = Operations { idle, metrics, handle: &handle };
     match sizes {
         None => echo(stream, operations, should_move).await,
         Some(sizes) => serve_sized(stream, sizes, operations, should_move).await,
@@ -56,6 +58,7 @@ pub async fn serve(
 struct Operations<'a> {
     idle: Option<Duration>,
     metrics: Option<&'a WorkerMetrics>,
+    handle: &'a ShutdownHandle,
 }
 
 impl Operations<'_> {
@@ -82,7 +85,7 @@ impl Operations<'_> {
         data: impl Into<SendBuf> + Deref<Target = [u8]>,
     ) -> io::Result<()> {
         let sent_bytes = data.len() as u64;
-        self.with_timeout(writer.send(data)).await?;
+        self.with_timeout(writer.send(data)).await.inspect_err(|_| self.handle.reset())?;
         if let Some(metrics) = self.metrics {
             metrics.sent_bytes.add(sent_bytes);
         }

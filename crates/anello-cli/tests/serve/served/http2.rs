@@ -12,6 +12,10 @@ use h2::client::SendRequest;
 pub const GET_HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\
     \0\0\x11\x01\x05\0\0\0\x01\x82\x86\x41\x01h\x44\x0a/hello.txt";
 
+/// The bytes of a client that requests `/large` once, with the largest windows: preface, SETTINGS, WINDOW_UPDATE, HEADERS.
+pub const GET_LARGE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\x7f\xff\xff\xff\
+    \0\0\x04\x08\0\0\0\0\0\x7f\xff\0\0\0\0\x0d\x01\x05\0\0\0\x01\x82\x86\x41\x01h\x44\x06/large";
+
 /// A client connection. It makes progress only while a request is being sent.
 pub struct Http2Client {
     requests: SendRequest<Bytes>,
