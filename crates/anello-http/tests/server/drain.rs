@@ -1,16 +1,23 @@
 //! Draining a server: accepted connections are served before it shuts down.
 
-use std::io::{Read, Write};
+use std::fs;
+use std::io::{self, Read, Write};
 use std::net::{TcpListener as StdTcpListener, TcpStream as StdTcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anello::net::TcpListener;
 use anello::server::{ListenerGroup, PendingConnections};
 use anello::time::sleep;
-use anello_http::{Request, Response, Server, ServerOptions};
-use anello_test::{main_drivers, main_drivers_and_sim, on_each, run_on_each};
+use anello_http::files::Files;
+use anello_http::files::options::FileOptions;
+use anello_http::{Body, Request, Response, Server, ServerOptions};
+use anello_test::{main_drivers, main_drivers_and_sim, on_each, run_on_each, simulated_drivers};
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 
-use crate::common::{Client, serve, wait_until};
+use crate::common::versions::{VERSIONS, with_all_versions};
+use crate::common::{Client, boxed, serve, tls, wait_until, with_long_timeouts};
 
 #[test]
 fn fault_37_drain_serves_connections_accepted_last() {
@@ -62,5 +69,77 @@ fn fault_37_idle_time_starts_when_connection_is_accepted() {
         let response = client.get("/").await;
         assert_eq!((response.text(), response.field("Connection")), ("served", Some("close")), "{setup}");
         assert_eq!(draining.await.expect("drain completes"), 0, "{setup}");
+    });
+}
+
+const LARGE_BYTES: usize = 8 << 20;
+
+/// Returns a response whose body is larger than all buffers.
+async fn large_response(kind: &str, files: &Files, request: &Request) -> Response {
+    match kind {
+        "memory" => Response::text(Bytes::from(vec![b'#'; LARGE_BYTES])),
+        "stream" => {
+            let chunks = stream::repeat_with(|| Ok(Bytes::from(vec![b'#'; 10_000])));
+            Response::new(200).with_body(Body::stream(chunks.take(LARGE_BYTES / 10_000)))
+        }
+        _ => files.handle(request).await,
+    }
+}
+
+/// Runs on simulated kernels, where all buffers are certainly full after a second.
+#[test]
+fn fault_37_client_that_does_not_read_is_reset() {
+    on_each(simulated_drivers(), |setup| {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        fs::write(directory.path().join("index.html"), vec![b'#'; LARGE_BYTES]).expect("write file");
+        for (version, alpn) in VERSIONS.iter().zip([&b"http/1.1"[..], b"h2"]) {
+            for (kind, is_tls) in
+                ["memory", "stream", "file"].map(|kind| [(kind, false), (kind, true)]).concat()
+            {
+                for is_drained in [false, true] {
+                    let case = format!("{setup}: {version:?}, {kind}, TLS {is_tls}, drain {is_drained}");
+                    let files = Files::open(directory.path(), FileOptions::default());
+                    let files = files.expect("open document root");
+                    setup.run(async {
+                        let (tls, mut config) = tls::pair();
+                        let mut builder = Server::builder().options(with_all_versions(with_long_timeouts()));
+                        if is_tls {
+                            builder = builder.tls(tls);
+                        }
+                        let server = builder.build();
+                        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+                        let mut client = Client::connect(listener.local_addr().expect("local address")).await;
+                        let handler =
+                            async move |request: Request| large_response(kind, &files, &request).await;
+                        server.serve(listener, boxed(handler)).detach();
+                        if is_tls {
+                            Arc::make_mut(&mut config).alpn_protocols = vec![alpn.to_vec()];
+                            tls::send_request(&mut client.stream, config, &version.whole_get()).await;
+                        } else {
+                            client.send(version.whole_get()).await;
+                        }
+                        sleep(Duration::from_secs(1)).await;
+                        match is_drained {
+                            true => assert_eq!(server.drain().await, 1, "{case}"),
+                            false => assert_eq!(server.abort_and_wait().await, 1, "{case}"),
+                        }
+                        let mut received = 0;
+                        let end = loop {
+                            match client.stream.recv().await {
+                                Ok(Some(bytes)) => received += bytes.len(),
+                                Ok(None) => break Ok(()),
+                                Err(error) => break Err(error.kind()),
+                            }
+                        };
+                        assert_eq!(
+                            end,
+                            Err(io::ErrorKind::ConnectionReset),
+                            "{case}: after {received} bytes"
+                        );
+                        assert!(received < LARGE_BYTES, "{case}: {received} bytes");
+                    });
+                }
+            }
+        }
     });
 }
