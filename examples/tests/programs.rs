@@ -295,6 +295,26 @@ fn tcp_proxy_closes_connections_to_unreachable_target() {
     });
 }
 
+/// After an EOF, the client would take a part of the response for all of it.
+#[test]
+fn tcp_proxy_forwards_reset() {
+    driver_flags().for_each(|driver| {
+        let target = std::net::TcpListener::bind(ANY_PORT).expect("a port");
+        let target_address = target.local_addr().expect("an address").to_string();
+        let proxy = Program::start(env!("CARGO_BIN_EXE_tcp_proxy"), driver, &[ANY_PORT, &target_address]);
+        let mut client = proxy.connect();
+        client.write_all(b"request").expect("send succeeds");
+        let (mut stream, _) = target.accept().expect("a connection");
+        // Unread bytes of the request make the kernel reset the connection when it is closed.
+        stream.write_all(b"part").expect("send succeeds");
+        stream.peek(&mut [0]).expect("the request");
+        client.read_exact(&mut [0; 4]).expect("a part of the response");
+        drop(stream);
+        let end = client.read(&mut [0]).map_err(|error| error.kind());
+        assert_eq!(end, Err(std::io::ErrorKind::ConnectionReset), "{driver}");
+    });
+}
+
 #[test]
 fn socks5_serves_curl() {
     if !has_tool("curl", "curl") {

@@ -56,8 +56,11 @@ async fn serve(mut client: TcpStream) -> io::Result<()> {
     let connected = timeout(HANDSHAKE_TIMEOUT, accept_request(&mut client)).await;
     let mut server = connected.map_err(|_| io::ErrorKind::TimedOut)??;
     // Bytes that the client has sent after its request are still in the stream.
-    copy_bidirectional(&mut client, &mut server).await?;
-    Ok(())
+    copy_bidirectional(&mut client, &mut server).await.map(drop).inspect_err(|_| {
+        // After an EOF, a peer would take what was forwarded for everything.
+        client.abort();
+        server.abort();
+    })
 }
 
 /// Executes the handshake, and returns the connection to the requested target.

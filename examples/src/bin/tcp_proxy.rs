@@ -1,7 +1,8 @@
 //! A TCP proxy on all cores: `tcp_proxy ADDRESS TARGET` forwards connections to the host and port `TARGET`.
 //!
 //! Bytes move from one connection to the other in the buffers into which the kernel has received them. When one side
-//! shuts down its write direction, the other side is shut down as well, and the opposite direction stays open.
+//! shuts down its write direction, the other side is shut down as well, and the opposite direction stays open. When one
+//! side resets its connection, the other side is reset.
 
 #![forbid(unsafe_code)]
 
@@ -48,6 +49,9 @@ fn main() -> io::Result<()> {
 async fn forward(mut client: TcpStream, target: &str) -> io::Result<()> {
     let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(target)).await;
     let mut server = connected.map_err(|_| io::ErrorKind::TimedOut)??;
-    copy_bidirectional(&mut client, &mut server).await?;
-    Ok(())
+    copy_bidirectional(&mut client, &mut server).await.map(drop).inspect_err(|_| {
+        // After an EOF, a peer would take what was forwarded for everything.
+        client.abort();
+        server.abort();
+    })
 }

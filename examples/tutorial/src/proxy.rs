@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anello::net::{OwnedReadHalf, OwnedWriteHalf, TcpStream};
+use anello::net::{ReadHalf, ShutdownHandle, TcpStream, WriteHalf};
 use anello::task::JoinSet;
 use anello::time::{Instant, sleep_until, timeout};
 use futures_util::future::{Either, select, try_join};
@@ -36,23 +36,35 @@ impl Options {
     }
 }
 
-async fn forward(client: TcpStream, options: &Options) -> io::Result<()> {
-    let server = timeout(options.connect_timeout, TcpStream::connect(&*options.upstream)).await??;
+async fn forward(mut client: TcpStream, options: &Options) -> io::Result<()> {
+    let mut server = timeout(options.connect_timeout, TcpStream::connect(&*options.upstream)).await??;
     let last_activity = Cell::new(Instant::now());
-    let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = server.into_split();
+    let mut incomplete = ResetOnDrop(Some([client.shutdown_handle(), server.shutdown_handle()]));
+    let (from_client, to_client) = client.split();
+    let (from_server, to_server) = server.split();
     let copies =
         try_join(copy(from_client, to_server, &last_activity), copy(from_server, to_client, &last_activity));
     match select(pin!(copies), pin!(wait_until_idle(&last_activity, options.idle_timeout))).await {
-        Either::Left((result, _)) => result.map(|_| ()),
-        Either::Right(_) => Err(io::ErrorKind::TimedOut.into()),
+        Either::Left((result, _)) => result?,
+        Either::Right(_) => return Err(io::ErrorKind::TimedOut.into()),
+    };
+    incomplete.0 = None;
+    Ok(())
+}
+
+/// Resets two connections, unless both directions have been forwarded up to EOF. Must be dropped before the streams.
+struct ResetOnDrop(Option<[ShutdownHandle; 2]>);
+
+impl Drop for ResetOnDrop {
+    fn drop(&mut self) {
+        self.0.iter().flatten().for_each(ShutdownHandle::reset);
     }
 }
 
 /// Forwards one direction up to its EOF, and then shuts it down.
 async fn copy(
-    mut from: OwnedReadHalf<TcpStream>,
-    mut to: OwnedWriteHalf<TcpStream>,
+    mut from: ReadHalf<&TcpStream>,
+    mut to: WriteHalf<&TcpStream>,
     last_activity: &Cell<Instant>,
 ) -> io::Result<()> {
     while let Some(chunk) = from.recv().await? {
