@@ -288,6 +288,45 @@ fn crash_resets_connections_after_the_restart() {
     );
 }
 
+/// A crash loses the first packet, which waits on the link. The second one is in transit.
+#[test]
+fn crash_loses_packets_that_follow_a_lost_one() {
+    type Change = fn(&Control);
+    const WAYS: [(Change, Change); 2] = [
+        (|control| control.hold("client", "server"), |control| control.release("client", "server")),
+        (|control| control.partition("client", "server"), |control| control.repair("client", "server")),
+    ];
+    for (model, (separate, join)) in MODELS.into_iter().flat_map(|model| WAYS.map(|way| (model, way))) {
+        let link = LinkOptions::default().latency(milliseconds(10)..=milliseconds(10));
+        let mut sim = Simulation::builder().model(model).link(link).build();
+        sim.host("server", async || {
+            let listener = TcpListener::bind("0.0.0.0:7")?;
+            let mut stream = listener.accept().await?;
+            stream.recv().await?;
+            stream.write_all(b"first").await?;
+            sleep(milliseconds(5)).await;
+            stream.write_all(b"second").await?;
+            std::future::pending().await
+        });
+        let control = sim.control();
+        sim.client("client", async move {
+            let mut stream = TcpStream::connect("server:7").await?;
+            stream.write_all(b"request").await?;
+            stream.flush().await?;
+            sleep(milliseconds(17)).await;
+            separate(&control);
+            sleep(milliseconds(5)).await;
+            control.crash("server");
+            sleep(milliseconds(1)).await;
+            join(&control);
+            let received = timeout(Duration::from_secs(60), stream.recv()).await;
+            assert!(received.is_err(), "{model:?}: {received:?}");
+            Ok(())
+        });
+        sim.run().unwrap_or_else(|error| panic!("{model:?}: {error}\n{}", sim.trace()));
+    }
+}
+
 #[test]
 fn close_is_reported_after_all_bytes() {
     for model in MODELS {

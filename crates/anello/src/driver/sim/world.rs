@@ -51,6 +51,8 @@ pub(crate) struct World {
     links: BTreeMap<(HostId, HostId), Link>,
     queue: EventQueue<Event>,
     waited: u64,
+    /// Sockets of crashed hosts of which a packet was lost, so that later ones must not be delivered.
+    cut_off: Vec<RemoteSocket>,
     /// Time for which a packet of a connection waits before the connection times out.
     pub(crate) tcp_timeout_ns: u64,
     trace: Trace,
@@ -112,6 +114,7 @@ impl World {
             links: BTreeMap::new(),
             queue: EventQueue::new(),
             waited: 0,
+            cut_off: Vec::new(),
             tcp_timeout_ns: duration_ns(DEFAULT_TCP_TIMEOUT),
             trace: Trace::new(trace_events),
             start_time: None,
@@ -198,7 +201,8 @@ impl World {
         for ((from, to), link) in &mut self.links {
             if *from == host {
                 lost.push((*to, link.waiting.len()));
-                link.waiting.clear();
+                let packets = link.waiting.drain(..).filter(|(_, packet)| !packet.is_datagram());
+                self.cut_off.extend(packets.map(|(_, packet)| packet.from));
             }
         }
         for (to, packets) in lost {
@@ -481,6 +485,10 @@ impl World {
         let (is_cut, is_paused) = link.map_or((false, false), |link| (link.is_cut, link.is_paused));
         let is_unreachable = is_cut || !self.is_up(to);
         let bytes = segment.data_bytes();
+        if self.cut_off.contains(&segment.from) {
+            self.lose(&segment);
+            return None;
+        }
         if !is_unreachable && !is_paused {
             self.record(to, Operation::Deliver, Some(from), bytes);
             return Some(segment);
@@ -490,6 +498,9 @@ impl World {
         let is_repeated = sender.is_up && sender.starts == segment.from.serial >> SERIAL_BITS;
         if is_unreachable && (segment.is_datagram() || !is_repeated) {
             self.lose(&segment);
+            if !segment.is_datagram() {
+                self.cut_off.push(segment.from);
+            }
             return None;
         }
         self.record(to, Operation::Wait, Some(from), bytes);
