@@ -91,7 +91,7 @@ pub mod task;
 pub mod time;
 
 #[doc(hidden)]
-pub use driver::{DisabledFeatures, TestOptions, log_guarded};
+pub use driver::{DisabledFeatures, TestOptions, log_guarded, tracing};
 pub use driver::{
     DriverInfo, DriverKind, DriverMetrics, DriverOptions, MetricEntry, SubmissionPolling, TaskWork, ZeroCopy,
 };

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use anello::compat::TlsSession;
+use anello::log_event;
 use anello::net::Chunk;
 use rustls::ClientConnection;
 
@@ -185,7 +186,7 @@ impl TlsStream {
     fn take_error(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         let Some(error) = self.pending_error.take() else { return Ok(()) };
         let flushed = self.try_flush(context);
-        tracing::debug!(?flushed, "connection closed because of a TLS error");
+        log_event!(DEBUG, ?flushed, "connection closed because of a TLS error");
         Err(error)
     }
 
@@ -193,7 +194,7 @@ impl TlsStream {
         self.tls.close();
         // No task is waiting for the result, so the waker does nothing.
         let flushed = self.try_flush(&mut Context::from_waker(Waker::noop()));
-        tracing::trace!(?flushed, "sent close_notify");
+        log_event!(TRACE, ?flushed, "sent close_notify");
     }
 
     pub fn is_truncated(&self) -> bool {

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anello::JoinHandle;
 use anello::net::{ByteStream, ShutdownHandle, TcpListener, UnixListener, raw_os_error};
 use anello::server::{
     AttachedStream, DetachedStream, GroupListener, GroupMember, PagedSlab, RebalancerMember,
 };
 use anello::time::{sleep, timeout};
+use anello::{JoinHandle, log_event};
 use futures_util::future::select;
 
 use super::exchange::{self, Served, Sizes};
@@ -79,7 +79,7 @@ async fn accept_from<L: GroupListener>(
             Ok(Some(stream)) => stream,
             Ok(None) => return,
             Err(error) => {
-                tracing::error!(%error, "cannot accept a connection");
+                log_event!(ERROR, %error, "cannot accept a connection");
                 sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -228,7 +228,7 @@ impl OpenConnections {
         select(pin!(finished), pin!(abort_requested)).await;
         let connections = self.handles.borrow().len();
         if connections > 0 {
-            tracing::warn!(connections, "drain ended early; resetting the remaining connections");
+            log_event!(WARN, connections, "drain ended early; resetting the remaining connections");
             self.handles.borrow().iter().for_each(|(_, handle)| handle.reset());
         }
     }
@@ -289,7 +289,7 @@ impl OpenConnections {
             metrics.connection_closed(reason);
         }
         if let Err(error) = result {
-            tracing::debug!(%error, "connection failed");
+            log_event!(DEBUG, %error, "connection failed");
         }
     }
 }

@@ -64,12 +64,13 @@ pub use self::datagram::recv_batch::{ReceivedDatagram, RecvBatch};
 pub(crate) use self::datagram_socket::DatagramSocket;
 pub(crate) use self::datagram_socket::unix::UnixDatagramSocket;
 use self::epoll::Epoll;
-pub use self::errors::catch_panic::log_guarded;
-pub(crate) use self::errors::catch_panic::{catch_and_log_panic, log_event, rethrow_broken_invariant};
+pub(crate) use self::errors::catch_panic::{catch_and_log_panic, rethrow_broken_invariant};
 pub use self::errors::context::raw_os_error;
 pub(crate) use self::errors::context::{unexpected_eof, with_context, with_text};
 #[cfg(debug_assertions)]
 pub(crate) use self::errors::impossible::is_check_due;
+pub(crate) use self::errors::log::{LogSpan, display_field, log_event, log_span};
+pub use self::errors::log::{log_guarded, tracing};
 pub(crate) use self::errors::owner_process::{OwnerProcess, PerProcess};
 #[cfg(feature = "sim")]
 pub use self::file::disk::CrashLoss;

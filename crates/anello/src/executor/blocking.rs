@@ -16,7 +16,7 @@ use super::context::{Shared, flush_wakes_before_blocking, with_current};
 use super::join::{Join, JoinHandle};
 use super::origin::{Origin, OriginGuard};
 use super::task_info::Id;
-use crate::driver::{Disk, PerProcess, catch_and_log_panic, log_event};
+use crate::driver::{Disk, PerProcess, catch_and_log_panic, log_event, log_span};
 
 /// Maximum number of threads per process that run [`spawn_blocking`] work.
 ///
@@ -295,7 +295,8 @@ pub(super) fn spawn_for<T: Send + 'static>(
 ) -> JoinHandle<T> {
     // Work that is spawned by awaited work is awaited too.
     let is_awaited = is_simulated() || origin.as_ref().is_some_and(|origin| origin.is_waiting);
-    let span = tracing::debug_span!("blocking", spawned_at = %Location::caller());
+    let location = Location::caller();
+    let span = log_span!("blocking", spawned_at = %location);
     let work = move || {
         let _origin = OriginGuard::new(origin);
         span.in_scope(work)

@@ -21,7 +21,7 @@ use super::pin_watch::{Pin, PinWatch};
 use super::runtime::Runtime;
 use super::runtime_builder::RuntimeBuilder;
 use super::topology::Topology;
-use crate::driver::{catch_and_log_panic, log_event, raw_os_error, with_text};
+use crate::driver::{catch_and_log_panic, log_event, log_span, raw_os_error, with_text};
 
 /// A set of running workers. Dropping it blocks until all workers have finished.
 ///
@@ -272,9 +272,8 @@ impl WorkersBuilder {
                 drop(report);
                 let runtime = built?;
                 let all_started = *started.read().unwrap_or_else(PoisonError::into_inner);
-                let _span = tracing::debug_span!("worker", index, core).entered();
                 match all_started {
-                    true => Ok(runtime.block_on(make(worker))),
+                    true => Ok(log_span!("worker", index, core).in_scope(|| runtime.block_on(make(worker)))),
                     false => Err(io::Error::other("another worker failed to start")),
                 }
             };

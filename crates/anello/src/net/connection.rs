@@ -15,7 +15,7 @@ use super::family::{Sealed as _, StreamFamily, Tcp};
 use super::linger::linger;
 use crate::driver::{
     Chunk, DetachedSocket, Driver, End, FileRange, Interest, Key, OpenCount, PollIo, Ready, ReceivedFds,
-    SendBuf, Target, log_event, unexpected_eof, wake_all,
+    SendBuf, Target, display_field, log_event, unexpected_eof, wake_all,
 };
 use crate::executor::{Shared, WaitQueue, current};
 use crate::fs::File;
@@ -233,7 +233,7 @@ impl Connection {
     /// Sends an event with the address of an accepted connection to `tracing`.
     #[inline]
     pub(crate) fn trace_accepted(&self) {
-        log_event!(DEBUG, peer = self.peer().map(tracing::field::display), "connection accepted");
+        log_event!(DEBUG, peer = self.peer().map(display_field), "connection accepted");
     }
 
     fn peer(&self) -> Option<SocketAddr> {

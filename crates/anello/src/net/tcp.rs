@@ -3,10 +3,9 @@
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
-
-use tracing::Instrument as _;
 
 use super::bind_retry::bind_with_retry;
 use super::connection::Connection;
@@ -17,7 +16,7 @@ use super::options::{SocketAccess, TcpKeepalive, milliseconds, saturating};
 use super::resolve::{Host, ToSocketAddrs};
 use super::stream_socket::StreamSocket;
 use super::tcp_options::tcp_options;
-use crate::driver::{ListenOptions, SocketOption, log_event, with_context};
+use crate::driver::{ListenOptions, SocketOption, log_event, log_span, with_context};
 use crate::executor::current;
 
 /// TCP connection, bound to this thread's runtime.
@@ -107,7 +106,7 @@ impl StreamSocket<Tcp> {
     }
 
     async fn connect_to(source: Option<SocketAddr>, peer: SocketAddr) -> io::Result<Self> {
-        Self::connect_once(source, peer).instrument(tracing::debug_span!("connect", %peer)).await
+        log_span!("connect", %peer).run(pin!(Self::connect_once(source, peer))).await
     }
 
     async fn connect_once(source: Option<SocketAddr>, peer: SocketAddr) -> io::Result<Self> {

@@ -7,18 +7,17 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
-
-use tracing::Instrument as _;
 
 use super::connection::Connection;
 use super::family::Unix;
 use super::listener::{BACKLOG, Listener, StreamListener};
 use super::stream_socket::StreamSocket;
 pub(super) use crate::driver::unix_name as name;
-use crate::driver::{Driver, PeerCredentials, log_event, with_context, with_text};
+use crate::driver::{Driver, PeerCredentials, log_event, log_span, with_context, with_text};
 use crate::executor::current;
 use crate::time::pause;
 
@@ -122,8 +121,8 @@ impl StreamSocket<Unix> {
     /// # }
     /// ```
     pub async fn connect_addr(address: &SocketAddr) -> io::Result<Self> {
-        let span = tracing::debug_span!("connect", peer = name(address));
-        Self::connect_with_retries(address).instrument(span).await
+        let span = log_span!("connect", peer = name(address));
+        span.run(pin!(Self::connect_with_retries(address))).await
     }
 
     async fn connect_with_retries(address: &SocketAddr) -> io::Result<Self> {

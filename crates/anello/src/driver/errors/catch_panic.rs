@@ -1,9 +1,10 @@
 //! Containment of panics in application code that the runtime calls outside of tasks: wakers and their destructors, the
-//! destructors of sent buffers and task results, and the `tracing` subscriber.
+//! destructors of sent buffers and task results. `log.rs` does the same for the `tracing` subscriber.
 
 use std::any::Any;
-use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use super::log::{drop_payload, log_event};
 
 // Invariant 16 holds because every call of application code by the driver is in one of these functions.
 
@@ -33,34 +34,4 @@ pub(crate) fn rethrow_broken_invariant(panic: Box<dyn Any + Send>) -> Box<dyn An
         resume_unwind(panic);
     }
     panic
-}
-
-/// Sends an event to `tracing`, like the macros of that crate; the level comes first. A panic of the subscriber, which is
-/// application code, does not propagate. All events of the libraries are sent by this macro, which no lock must surround: a
-/// subscriber may use the runtime.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! log_event {
-    ($level:ident, $($event:tt)+) => {
-        if ::tracing::Level::$level <= ::tracing::level_filters::LevelFilter::current() {
-            $crate::log_guarded(|| ::tracing::event!(::tracing::Level::$level, $($event)+));
-        }
-    };
-}
-
-pub(crate) use log_event;
-
-/// Logs an event without propagating panics.
-#[doc(hidden)]
-#[cold]
-#[inline(never)]
-pub fn log_guarded(write: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(write)) {
-        drop_payload(panic);
-    }
-}
-
-/// Drops a panic payload. The destructor of the payload may panic too; the payload of that panic is leaked.
-fn drop_payload(panic: Box<dyn Any + Send>) {
-    forget(catch_unwind(AssertUnwindSafe(|| drop(panic))));
 }

@@ -1,6 +1,6 @@
 //! States that only a fault in this crate or in the kernel can cause.
 
-use super::catch_panic::log_event;
+use super::log::log_event;
 
 /// Reports an impossible state. Panics in debug builds, so that tests fail. In release builds, logs an error; the caller
 /// then fails the affected object, because a peer or the kernel must not be able to stop the worker.

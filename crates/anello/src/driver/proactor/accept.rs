@@ -7,8 +7,8 @@ use std::task::{Poll, Waker};
 
 use super::Proactor;
 use super::stream::{Connect, Listener};
-use crate::driver::errors::catch_panic::log_event;
 use crate::driver::errors::impossible::report_impossible;
+use crate::driver::errors::log::log_event;
 use crate::driver::kernel::op::{Completion, Op};
 use crate::driver::kernel::token::{Kind, Token};
 use crate::driver::kernel::{CompletionKernel, Socket};

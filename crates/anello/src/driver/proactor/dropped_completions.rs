@@ -15,8 +15,8 @@ use std::num::NonZero;
 
 use super::stream::{Connect, HangupPoll, Received, Receiving, Sending};
 use super::{Proactor, ZeroCopySend};
-use crate::driver::errors::catch_panic::log_event;
 use crate::driver::errors::impossible::report_impossible;
+use crate::driver::errors::log::log_event;
 use crate::driver::kernel::CompletionKernel;
 use crate::driver::kernel::op::{Completion, Op};
 use crate::driver::kernel::token::{Kind, Token};

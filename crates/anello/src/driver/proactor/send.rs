@@ -5,7 +5,7 @@ use std::task::{Poll, Waker, ready};
 
 use super::stream::Sending;
 use super::{MAX_SEND_BYTES, Proactor, ZeroCopySend};
-use crate::driver::errors::catch_panic::log_event;
+use crate::driver::errors::log::log_event;
 use crate::driver::kernel::CompletionKernel;
 use crate::driver::kernel::op::{Completion, Op, SendMode};
 use crate::driver::kernel::token::{Kind, Token};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use super::{Listener, Reactor};
-use crate::driver::errors::catch_panic::log_event;
+use crate::driver::errors::log::log_event;
 use crate::driver::kernel::token::{Kind, Token};
 use crate::driver::kernel::{ReadinessKernel, Socket};
 use crate::driver::memory::key::Key;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use super::{Reactor, Source};
-use crate::driver::errors::catch_panic::log_event;
+use crate::driver::errors::log::log_event;
 use crate::driver::kernel::token::{Kind, Token};
 use crate::driver::kernel::{Edge, ReadinessKernel, Socket};
 use crate::driver::memory::key::Key;

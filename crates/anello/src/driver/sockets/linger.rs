@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::options::{self, SocketOption};
-use crate::driver::errors::catch_panic::log_event;
+use crate::driver::errors::log::log_event;
 
 /// Set once a socket of this process may have a positive `SO_LINGER`. Connections inherit it from their listener, and can
 /// change drivers.

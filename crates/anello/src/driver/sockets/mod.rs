@@ -34,8 +34,8 @@ pub(crate) use self::linger::check_linger;
 use self::linger::{set_may_linger, stop_lingering_if_set};
 use self::messages::ReceivedFds;
 use self::options::{self as socket_options, PeerCredentials, SocketOption};
-use crate::driver::errors::catch_panic::log_event;
 use crate::driver::errors::context::with_text;
+use crate::driver::errors::log::log_event;
 use crate::driver::memory::key::Key;
 use crate::driver::wait::clock::Clock;
 

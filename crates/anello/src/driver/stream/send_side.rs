@@ -8,8 +8,8 @@ use std::task::{Poll, Waker};
 
 use super::send_queue::{SendQueue, too_many_sent};
 use crate::driver::counters::DriverMetrics;
-use crate::driver::errors::catch_panic::log_event;
 use crate::driver::errors::impossible::report_impossible;
+use crate::driver::errors::log::log_event;
 use crate::driver::memory::io_slice_cursor::IoSliceCursor;
 use crate::driver::sockets::options::SocketOption;
 use crate::driver::sockets::{Family, FileRange, Sockets, is_file_error};

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use rustix::io_uring::{IoringRegisterOp, IoringSetupFlags, IoringSqFlags};
 use socket2::SockAddr;
 
-use crate::driver::errors::catch_panic::log_event;
+use crate::driver::errors::log::log_event;
 use crate::driver::file::operation::{FileOperation, Memory, Transfer};
 use crate::driver::kernel::op::{Completion, Op, SINGLE_WAKE_UP, SendMode, Wait};
 use crate::driver::kernel::token::{Kind, Token};

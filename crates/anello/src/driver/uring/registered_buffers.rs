@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::io_uring::{IoringRegisterOp, io_uring_rsrc_update2, iovec};
 
 use super::ring::Ring;
-use crate::driver::errors::catch_panic::log_event;
+use crate::driver::errors::log::log_event;
 use crate::driver::file::operation::Memory;
 use crate::driver::file::registration::{Registration, ReleasedSlots};
 

@@ -28,7 +28,7 @@ use rustix::io_uring::{
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::sqe::Sqe;
-use crate::driver::errors::catch_panic::log_event;
+use crate::driver::errors::log::log_event;
 use crate::driver::kernel::OperationCounts;
 use crate::driver::kernel::op::{Wait, timespec};
 use crate::driver::wait::batch_wait::BatchWait;

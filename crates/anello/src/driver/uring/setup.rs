@@ -28,8 +28,8 @@ use rustix::io_uring::{
 
 use super::ring::Ring;
 use super::sqe::Sqe;
-use crate::driver::errors::catch_panic::log_event;
 use crate::driver::errors::context::{with_context, with_text};
+use crate::driver::errors::log::log_event;
 use crate::driver::kernel::op::Wait;
 use crate::driver::memory::buffer::{BufferRing, Pools};
 use crate::driver::settings::options::{DriverOptions, TaskWork};

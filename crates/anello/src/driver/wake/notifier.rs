@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::woken_hosts::{HostId, WokenHosts};
-use crate::driver::errors::catch_panic::log_event;
+use crate::driver::errors::log::log_event;
 
 /// Interrupts the wait of a worker. Cheap to clone, and usable from any thread.
 #[derive(Clone, Debug)]
