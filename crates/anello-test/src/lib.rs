@@ -15,6 +15,7 @@ mod availability;
 mod data;
 mod on_event;
 mod own_process;
+mod panics_on_wake;
 mod repeat;
 mod run;
 mod selection;
@@ -27,6 +28,7 @@ pub use availability::is_uring_unavailable;
 pub use data::{Rng, assert_same_bytes, pattern, seeds, short_or_long, variable};
 pub use on_event::OnEvent;
 pub use own_process::{OwnProcess, can_inject, command_for, in_own_process, is_own_process};
+pub use panics_on_wake::PanicsOnWake;
 pub use run::{
     driver_flags, each_available, on_both_drivers, on_each, on_each_borrowing, on_each_driver_flag,
     on_every_driver, on_every_driver_and_sim, run_on_each,

@@ -91,7 +91,7 @@ pub mod task;
 pub mod time;
 
 #[doc(hidden)]
-pub use driver::{DisabledFeatures, TestOptions, log_guarded, tracing};
+pub use driver::{DisabledFeatures, TestOptions, catch_and_log_panic, log_guarded, tracing, wake_all};
 pub use driver::{
     DriverInfo, DriverKind, DriverMetrics, DriverOptions, MetricEntry, SubmissionPolling, TaskWork, ZeroCopy,
 };

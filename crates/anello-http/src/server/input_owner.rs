@@ -19,6 +19,7 @@ use std::mem;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use anello::wake_all;
 use bytes::Bytes;
 
 use super::body_progress::BodyProgress;
@@ -216,7 +217,7 @@ impl Reader {
 
     fn wake(self) {
         if let Self::Waiting(waker) = self {
-            waker.wake();
+            wake_all([waker]);
         }
     }
 }

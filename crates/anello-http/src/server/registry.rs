@@ -17,11 +17,10 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::iter;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 
-use anello::log_event;
+use anello::catch_and_log_panic;
 use anello::net::ShutdownHandle;
 use anello::server::{HeapTrim, PagedSlab};
 
@@ -150,16 +149,17 @@ impl Registry {
             candidates.select_nth_unstable_by_key(count - 1, |(order, _)| *order);
             candidates.truncate(count);
         }
-        for (_, candidate) in &candidates {
+        let evicted = candidates.len();
+        for (_, candidate) in candidates {
             match candidate {
                 // Nothing is borrowed here: a waker can run arbitrary code, such as dropping a connection.
-                Candidate::Active(timer) => timer.evict(),
+                Candidate::Active(timer) => catch_waker_panic(move || timer.evict()),
                 Candidate::Suspended(key) => {
-                    self.connections.borrow_mut().update(*key, now, |deadlines| Some(deadlines.evict(now)));
+                    self.connections.borrow_mut().update(key, now, |deadlines| Some(deadlines.evict(now)));
                 }
             }
         }
-        candidates.len()
+        evicted
     }
 
     /// Closes the connections that have waited for a request for at least `min_idle`.
@@ -174,16 +174,18 @@ impl Registry {
         self.connections.borrow_mut().abort_suspended();
     }
 
-    fn for_each_active(&self, action: impl Fn(&ConnectionTimer)) {
+    fn for_each_active(&self, action: impl Fn(&ConnectionTimer) + Copy) {
         let timers: Vec<_> = self.active.borrow().iter().map(|(_, timer)| Rc::clone(timer)).collect();
-        for timer in &timers {
-            // Nothing is borrowed here: a waker can run arbitrary code, such as dropping a connection. If it panics, the
-            // other connections still have their turn.
-            if catch_unwind(AssertUnwindSafe(|| action(timer))).is_err() {
-                log_event!(ERROR, "the waker of a connection panicked");
-            }
+        for timer in timers {
+            // Nothing is borrowed here: a waker can run arbitrary code, such as dropping a connection.
+            catch_waker_panic(move || action(&timer));
         }
     }
+}
+
+/// Calls or drops a waker of a connection. If it panics, the other connections still have their turn.
+fn catch_waker_panic(action: impl FnOnce()) {
+    catch_and_log_panic("the waker of a connection panicked", action);
 }
 
 /// The time at which a connection started to wait, whether it has not sent a request yet, and its accept order.
@@ -319,8 +321,14 @@ impl Drop for TimerEntry<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::task::Waker;
+
     use anello::net::{StreamSocket, UnixStream};
+    use anello::sim::SimOptions;
+    use anello::time::sleep;
     use anello::{DriverKind, Runtime};
+    use anello_test::PanicsOnWake;
     use proptest::collection::vec;
     use proptest::test_runner::{Config, TestRunner};
 
@@ -409,5 +417,37 @@ mod tests {
             Ok(())
         });
         result.unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    #[test]
+    fn panicking_waker_does_not_affect_other_connections() {
+        type Action = fn(&Registry, &Clock);
+        let evict: Action = |registry, clock| assert_eq!(registry.evict(2, true, clock.now()), 2);
+        let tick: Action = |registry, clock| {
+            registry.tick(clock, &ServerOptions::default().request_timeout(Some(Duration::ZERO)));
+        };
+        let abort: Action = |registry, _| registry.abort_all();
+        let runtime = Runtime::builder().driver(DriverKind::Sim(SimOptions::default())).build();
+        runtime.expect("a runtime").block_on(async {
+            for action in [evict, tick, abort] {
+                let (registry, clock) = (Registry::new(), Clock::new(Duration::from_millis(1)));
+                let (one, other) = UnixStream::pair().expect("a pair of streams");
+                let waker = Arc::new(PanicsOnWake::default());
+                let connections = [&one, &other].map(|stream| {
+                    let key =
+                        registry.insert(Phase::FirstHead, &clock, StreamSocket::shutdown_handle(stream));
+                    let (timer, entry) = registry.activate(key, &clock).expect("a suspended connection");
+                    timer.deadlines.begin_request(clock.now(), true);
+                    timer.deadlines.enter(Phase::Body, clock.now());
+                    timer.cancellation.register(&Waker::from(Arc::clone(&waker)));
+                    (timer, entry)
+                });
+                sleep(Duration::from_secs(1)).await;
+                clock.read();
+                action(&registry, &clock);
+                assert!(connections.iter().all(|(timer, _)| timer.cancellation.reason.get().is_some()));
+                assert_eq!(waker.calls(), 2);
+            }
+        });
     }
 }

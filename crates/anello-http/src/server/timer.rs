@@ -17,9 +17,8 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, UNIX_EPOCH};
 
-use anello::log_event;
 use anello::net::ShutdownHandle;
-use anello::time;
+use anello::{log_event, time, wake_all};
 
 use super::deadline::{Action, Deadlines, Phase, TickLength, Timeout};
 use super::options::ServerOptions;
@@ -298,9 +297,7 @@ impl Cancellation {
             self.reason.set(Some(reason));
         }
         // `self.waker` is not borrowed during the wake-up, because a waker can run arbitrary code.
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
+        wake_all(self.waker.take());
     }
 
     /// Registers the waker of the connection's task.
@@ -314,9 +311,7 @@ impl Cancellation {
     /// Wakes the task so that it checks for other work.
     pub fn wake(&self) {
         let waker = self.waker.borrow().clone();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        wake_all(waker);
     }
 
     /// Awaits a handler or a response body until the connection is cancelled. The future is not polled again after

@@ -18,9 +18,9 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 
 use anello::compat::TlsSession;
 use anello::fs::File;
-use anello::log_event;
 use anello::net::{ByteStream, Chunk, OwnedReadHalf, OwnedWriteHalf, SendBuf};
 use rustls::pki_types::pem::PemObject;
+use anello::{log_event, wake_all};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection};
 
@@ -217,7 +217,7 @@ impl<S: ByteStream> Session<S> {
         };
         match flush_result {
             Poll::Pending => self.send_waker = Some(send_waker),
-            Poll::Ready(_) => send_waker.wake(),
+            Poll::Ready(_) => wake_all([send_waker]),
         }
         flush_result
     }
@@ -245,8 +245,7 @@ impl Wake for WakeBoth {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.0.wake_by_ref();
-        self.1.wake_by_ref();
+        wake_all([self.0.clone(), self.1.clone()]);
     }
 }
 
@@ -409,5 +408,20 @@ impl<S: ByteStream> Sender for TlsSender<S> {
             on_progress(count as u64);
         }
         Ok(sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anello_test::PanicsOnWake;
+
+    use super::*;
+
+    #[test]
+    fn panicking_waker_of_one_side_does_not_affect_the_other() {
+        let wakers = [(); 2].map(|()| Arc::new(PanicsOnWake::default()));
+        let [one, other] = wakers.clone().map(Waker::from);
+        Waker::from(Arc::new(WakeBoth(one, other))).wake();
+        assert_eq!(wakers.map(|waker| waker.calls()), [1, 1]);
     }
 }

@@ -64,7 +64,8 @@ pub use self::datagram::recv_batch::{ReceivedDatagram, RecvBatch};
 pub(crate) use self::datagram_socket::DatagramSocket;
 pub(crate) use self::datagram_socket::unix::UnixDatagramSocket;
 use self::epoll::Epoll;
-pub(crate) use self::errors::catch_panic::{catch_and_log_panic, rethrow_broken_invariant};
+pub use self::errors::catch_panic::catch_and_log_panic;
+pub(crate) use self::errors::catch_panic::rethrow_broken_invariant;
 pub use self::errors::context::raw_os_error;
 pub(crate) use self::errors::context::{unexpected_eof, with_context, with_text};
 #[cfg(debug_assertions)]
@@ -117,7 +118,8 @@ pub(crate) use self::wait::clock::Clock;
 use self::wait::spin::Spin;
 pub(crate) use self::wake::event_waker::{collect_events, event_queue, event_waker};
 pub(crate) use self::wake::notifier::Notifier;
-pub(crate) use self::wake::queue::{PollIo, WakeQueue, wake_all};
+pub use self::wake::queue::wake_all;
+pub(crate) use self::wake::queue::{PollIo, WakeQueue};
 pub(crate) use self::wake::signal_count::count_signal;
 pub(crate) use self::wake::waker_set::{Place, WakerSet};
 #[cfg(feature = "sim")]

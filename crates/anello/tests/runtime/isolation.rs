@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Once, mpsc};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -288,17 +288,9 @@ fn random_task_and_thread_operations() {
     });
 }
 
-/// Waker that panics when it is called.
-struct PanicsOnWake;
-impl Wake for PanicsOnWake {
-    fn wake(self: Arc<Self>) {
-        panic!("woken");
-    }
-}
-
 /// Polls a future once with a waker that panics. Returns whether the future is pending.
 fn poll_with_panicking_waker<F: Future>(future: Pin<&mut F>) -> bool {
-    let waker = Waker::from(Arc::new(PanicsOnWake));
+    let waker = Waker::from(Arc::new(PanicsOnWake::default()));
     future.poll(&mut Context::from_waker(&waker)).is_pending()
 }
 

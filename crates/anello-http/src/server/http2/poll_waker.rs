@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
+use anello::wake_all;
+
 /// Wakes the task of a connection, unless that task is polling `h2` anyway.
 ///
 /// A response wakes the task, so that it polls `h2`, which then sends the response. Most responses are created in the
@@ -60,7 +62,7 @@ impl Wake for PollWaker {
         if woken == Err(IDLE) {
             // The waker is called without the lock. Only the task replaces it, and it is not polling.
             let task = self.task().clone();
-            task.wake();
+            wake_all([task]);
         }
     }
 }

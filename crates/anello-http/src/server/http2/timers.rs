@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
+use anello::wake_all;
 use slab::Slab;
 
 use crate::server::deadline::{Action, Deadlines, TickLength, Timeout};
@@ -38,9 +39,7 @@ impl StreamTimer {
     pub fn wake(&self, task: Task) {
         // Not borrowed during the wake-up, because a waker can run arbitrary code.
         let waker = self.wakers[task as usize].take();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        wake_all(waker);
     }
 }
 
@@ -97,5 +96,35 @@ impl MultiplexedStreams for StreamTimers {
 impl Drop for StreamTimerEntry {
     fn drop(&mut self) {
         self.timers.0.borrow_mut().try_remove(self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use anello_test::PanicsOnWake;
+
+    use super::*;
+    use crate::server::deadline::Phase;
+
+    #[test]
+    fn panicking_waker_does_not_affect_other_streams() {
+        let (timers, waker) = (Rc::new(StreamTimers::default()), Arc::new(PanicsOnWake::default()));
+        let task = Waker::from(Arc::clone(&waker));
+        let register = |entry: &StreamTimerEntry| {
+            entry.timer.register(Task::Server, &Context::from_waker(&task));
+            entry.timer.register(Task::BodyReader, &Context::from_waker(&task));
+        };
+        let entries = [(); 2].map(|()| timers.add(0));
+        entries.iter().for_each(register);
+        timers.wake_body_readers();
+        assert_eq!(waker.calls(), 2);
+        entries.iter().for_each(register);
+        entries.iter().for_each(|entry| entry.timer.deadlines.enter(Phase::Body, 0));
+        let tick = TickLength::new(Duration::from_millis(1));
+        timers.check_deadlines(u64::MAX, &ServerOptions::default(), tick);
+        assert_eq!(waker.calls(), 6);
     }
 }

@@ -9,8 +9,9 @@ use super::log::{drop_payload, log_event};
 // Invariant 16 holds because every call of application code by the driver is in one of these functions.
 
 /// Runs code that may panic. A panic does not propagate; `message` is logged instead.
+#[doc(hidden)]
 #[inline]
-pub(crate) fn catch_and_log_panic(message: &'static str, run: impl FnOnce()) {
+pub fn catch_and_log_panic(message: &'static str, run: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
         log_panic(message, panic);
     }

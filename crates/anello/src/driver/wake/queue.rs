@@ -101,7 +101,8 @@ fn drop_catching_panics(waker: Option<Waker>) {
 }
 
 /// Calls every waker. A panic in one waker is caught and logged, and the remaining wakers are still called.
-pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+#[doc(hidden)]
+pub fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     let mut wakers = wakers.into_iter();
     let mut is_done = false;
     while !is_done {
