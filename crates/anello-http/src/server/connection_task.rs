@@ -272,6 +272,7 @@ where
             Ok(Some(received)) => {
                 let offers_http2 = worker.options.offers_http2();
                 let (reader, writer) = tls::split(stream, Some(received), config, offers_http2)?;
+                timer.set_session(reader.peer_session());
                 let connection =
                     Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker), peer, None);
                 connection.serve(&*handler).await.map(End::reason)

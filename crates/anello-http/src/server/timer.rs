@@ -13,7 +13,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Poll, Waker};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -76,6 +76,8 @@ pub(crate) struct ConnectionTimer {
     pub suspension: Cell<Suspension>,
     /// The streams of a connection that serves several requests at the same time.
     streams: OnceCell<Rc<dyn MultiplexedStreams>>,
+    /// The session that encrypts the connection. Weak, so that the timer does not keep the socket open.
+    session: OnceCell<Weak<dyn PeerSession>>,
 }
 
 /// The condition in which a connection frees its buffers until the next request.
@@ -98,6 +100,13 @@ pub(crate) trait MultiplexedStreams: fmt::Debug {
     fn check_deadlines(&self, now: u64, options: &ServerOptions, tick: TickLength);
 }
 
+/// A session that the client can close without closing the socket.
+pub(crate) trait PeerSession {
+    /// Returns whether the client has closed the session. Receives ahead, within a limit, what the client has sent before.
+    /// Must be called only while no task waits for the client.
+    fn is_closed_by_peer(&self) -> bool;
+}
+
 impl ConnectionTimer {
     pub fn new(
         shutdown_handle: ShutdownHandle,
@@ -113,6 +122,7 @@ impl ConnectionTimer {
             accept_order,
             suspension: Cell::new(Suspension::Never),
             streams: OnceCell::new(),
+            session: OnceCell::new(),
         })
     }
 
@@ -188,6 +198,11 @@ impl ConnectionTimer {
         self.streams.get_or_init(|| streams);
     }
 
+    /// Sets the session that encrypts the connection. Has an effect only once.
+    pub fn set_session(&self, session: Weak<dyn PeerSession>) {
+        self.session.get_or_init(|| session);
+    }
+
     /// Returns the number that identifies the connection to the rebalancer.
     #[inline]
     pub fn rebalancer_key(&self) -> usize {
@@ -217,9 +232,18 @@ impl ConnectionTimer {
     /// its response.
     fn cancel_if_gone(&self, half_close: bool) {
         let handle = &self.shutdown_handle;
-        if handle.is_peer_closed() && (!half_close || handle.is_broken()) {
+        let is_gone = match half_close {
+            true => handle.is_broken(),
+            false => handle.is_peer_closed() || self.is_session_closed(),
+        };
+        if is_gone {
             self.abort(CancelReason::ClientGone);
         }
+    }
+
+    fn is_session_closed(&self) -> bool {
+        let session = self.session.get().and_then(Weak::upgrade);
+        session.is_some_and(|session| session.is_closed_by_peer())
     }
 
     pub fn close_if_idle(&self, idle: Duration) {

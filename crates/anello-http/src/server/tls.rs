@@ -10,20 +10,22 @@
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
+use std::mem;
 use std::path::Path;
 use std::pin::pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
 use anello::compat::TlsSession;
 use anello::fs::File;
 use anello::net::{ByteStream, Chunk, OwnedReadHalf, OwnedWriteHalf, SendBuf};
-use rustls::pki_types::pem::PemObject;
 use anello::{log_event, wake_all};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection};
 
+use super::timer::PeerSession;
 use crate::message::COPIED_BODY_BYTES;
 use crate::transport::{PollSender, Receiver, Sender};
 
@@ -31,6 +33,9 @@ use crate::transport::{PollSender, Receiver, Sender};
 /// which are sent together. No more is encrypted until the kernel has accepted them, so that a client that does not
 /// read occupies little memory.
 const ENCRYPT_CHUNK_BYTES: usize = 64 * 1024;
+
+/// Plaintext that is received before the connection requests it, to find a close_notify behind it.
+const MAX_READ_AHEAD_BYTES: usize = 64 * 1024;
 
 thread_local! {
     /// Buffer for file data, shared by all connections. A connection does not hold it while waiting for its client.
@@ -167,8 +172,13 @@ impl TlsConfig {
     }
 }
 
-struct Session<S: ByteStream> {
+pub(super) struct Session<S: ByteStream> {
     tls: TlsSession<ServerConnection>,
+    reader: OwnedReadHalf<S>,
+    /// Received ciphertext that the session has not consumed.
+    ciphertext: Option<Chunk>,
+    /// Plaintext that the connection has not received.
+    read_ahead: Vec<u8>,
     writer: OwnedWriteHalf<S>,
     /// Set while the sending task is waiting for buffer space or a flush.
     send_waker: Option<Waker>,
@@ -189,13 +199,52 @@ pub(super) fn split<S: ByteStream>(
 ) -> io::Result<(TlsReceiver<S>, TlsSender<S>)> {
     let tls = ServerConnection::new(config.current(offers_http2)).map_err(io::Error::other)?;
     let (reader, writer) = stream.into_split();
-    let session = Session { tls: TlsSession::new(tls), writer, send_waker: None };
+    let tls = TlsSession::new(tls);
+    let session =
+        Session { tls, reader, ciphertext: received, read_ahead: Vec::new(), writer, send_waker: None };
     let session = Rc::new(RefCell::new(session));
-    let receiver = TlsReceiver { reader, session: Rc::clone(&session), ciphertext: received };
-    Ok((receiver, TlsSender { session, unflushed_bytes: 0 }))
+    Ok((TlsReceiver { session: Rc::clone(&session) }, TlsSender { session, unflushed_bytes: 0 }))
 }
 
 impl<S: ByteStream> Session<S> {
+    /// Polls for the next plaintext. Returns `None` after close_notify and at EOF.
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
+        loop {
+            if self.tls.is_peer_closed() {
+                return Poll::Ready(Ok(None));
+            }
+            // Send handshake messages. A pending send does not prevent receiving.
+            if let Poll::Ready(Err(error)) = self.poll_flush_for_receiver(context) {
+                return Poll::Ready(Err(error));
+            }
+            let Some(chunk) = &mut self.ciphertext else {
+                self.ciphertext = ready!(pin!(self.reader.recv()).poll(context))?;
+                if self.ciphertext.is_none() {
+                    // Without close_notify, the EOF may have been forged by an attacker, but a truncated request is
+                    // detected from its framing.
+                    return Poll::Ready(Ok(None));
+                }
+                continue;
+            };
+            let mut plaintext = Vec::new();
+            match self.tls.decrypt(chunk, &mut plaintext) {
+                Ok(count) => chunk.advance(count),
+                Err(error) => {
+                    // The alert reports the reason to the client.
+                    let result = self.poll_flush_for_receiver(context);
+                    log_event!(DEBUG, ?result, %error, "TLS connection rejected");
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
+                }
+            }
+            if chunk.is_empty() {
+                self.ciphertext = None;
+            }
+            if !plaintext.is_empty() {
+                return Poll::Ready(Ok(Some(plaintext)));
+            }
+        }
+    }
+
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let writer = &mut self.writer;
         // Cancel-safe: the future keeps no state between polls.
@@ -250,10 +299,14 @@ impl Wake for WakeBoth {
 }
 
 pub(super) struct TlsReceiver<S: ByteStream> {
-    reader: OwnedReadHalf<S>,
     session: Rc<RefCell<Session<S>>>,
-    /// Received ciphertext that the session has not consumed.
-    ciphertext: Option<Chunk>,
+}
+
+impl<S: ByteStream> TlsReceiver<S> {
+    /// Returns the session, which the timer checks for a close_notify.
+    pub fn peer_session(&self) -> Weak<dyn PeerSession> {
+        Rc::<RefCell<Session<S>>>::downgrade(&self.session)
+    }
 }
 
 impl<S: ByteStream> Receiver for TlsReceiver<S> {
@@ -265,41 +318,31 @@ impl<S: ByteStream> Receiver for TlsReceiver<S> {
     }
 
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
-        loop {
-            let mut session = self.session.borrow_mut();
-            if session.tls.is_peer_closed() {
-                return Poll::Ready(Ok(None));
-            }
-            // Send handshake messages. A pending send does not prevent receiving.
-            if let Poll::Ready(Err(error)) = session.poll_flush_for_receiver(context) {
-                return Poll::Ready(Err(error));
-            }
-            let Some(chunk) = &mut self.ciphertext else {
-                self.ciphertext = ready!(pin!(self.reader.recv()).poll(context))?;
-                if self.ciphertext.is_none() {
-                    // Without close_notify, the EOF may have been forged by an attacker, but a truncated request is
-                    // detected from its framing.
-                    return Poll::Ready(Ok(None));
-                }
-                continue;
-            };
-            let mut plaintext = Vec::new();
-            match session.tls.decrypt(chunk, &mut plaintext) {
-                Ok(count) => chunk.advance(count),
-                Err(error) => {
-                    // The alert reports the reason to the client.
-                    let result = session.poll_flush_for_receiver(context);
-                    log_event!(DEBUG, ?result, %error, "TLS connection rejected");
-                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
-                }
-            }
-            if chunk.is_empty() {
-                self.ciphertext = None;
-            }
-            if !plaintext.is_empty() {
-                return Poll::Ready(Ok(Some(plaintext)));
+        let mut session = self.session.borrow_mut();
+        if !session.read_ahead.is_empty() {
+            return Poll::Ready(Ok(Some(mem::take(&mut session.read_ahead))));
+        }
+        session.poll_receive(context)
+    }
+}
+
+impl<S: ByteStream> PeerSession for RefCell<Session<S>> {
+    fn is_closed_by_peer(&self) -> bool {
+        // A waker that the session calls can run arbitrary code, including this check.
+        let Ok(mut session) = self.try_borrow_mut() else { return false };
+        // A task that waits for the socket later polls it first.
+        let mut context = Context::from_waker(Waker::noop());
+        while session.read_ahead.len() < MAX_READ_AHEAD_BYTES {
+            match session.poll_receive(&mut context) {
+                Poll::Ready(Ok(Some(mut plaintext))) => session.read_ahead.append(&mut plaintext),
+                // EOF without close_notify can also be that of a read half which the server has shut down.
+                Poll::Ready(Ok(None)) => return session.tls.is_peer_closed(),
+                // The session cannot continue.
+                Poll::Ready(Err(_)) => return true,
+                Poll::Pending => return false,
             }
         }
+        false
     }
 }
 

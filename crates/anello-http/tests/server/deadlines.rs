@@ -6,16 +6,14 @@
 //! virtual.
 
 use std::cell::Cell;
-use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use anello::net::{ReadHalf, TcpListener, TcpStream, UnixListener, UnixStream};
-use anello::sync::CancellationToken;
+use anello::net::{ReadHalf, TcpListener, TcpStream};
 use anello::time::{monotonic_now, sleep, timeout};
 use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use anello_http::{Body, Request, RequestBodyError, Response, Server, ServerOptions};
@@ -26,7 +24,7 @@ use futures_core::Stream;
 use crate::common::{Client, boxed, metric_value, serve, wait_until};
 
 /// Returns options whose timeouts do not expire during a test, unless the test changes them.
-fn with_long_timeouts() -> ServerOptions {
+pub fn with_long_timeouts() -> ServerOptions {
     let long = Duration::from_secs(1000);
     let mut options = ServerOptions::default();
     (options.header_timeout, options.keep_alive_timeout, options.body_timeout) = (long, long, long);
@@ -246,7 +244,7 @@ impl Drop for AliveGuard {
 }
 
 /// Returns a handler that stays pending or whose response does, depending on the path. `alive` counts both.
-fn pending_handler(alive: &Rc<Cell<usize>>) -> impl AsyncFn(Request) -> Response + 'static {
+pub fn pending_handler(alive: &Rc<Cell<usize>>) -> impl AsyncFn(Request) -> Response + 'static {
     let alive = Rc::clone(alive);
     async move |mut request: Request| {
         let guard = AliveGuard::new(&alive);
@@ -270,7 +268,7 @@ fn pending_handler(alive: &Rc<Cell<usize>>) -> impl AsyncFn(Request) -> Response
 /// A request for an upgrade, for which [`pending_handler`] starts a protocol handler that never completes.
 const CHAT: &str = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: chat\r\n\r\n";
 
-const PENDING_REQUESTS: [&str; 3] = [
+pub const PENDING_REQUESTS: [&str; 3] = [
     "GET /never HTTP/1.1\r\nHost: h\r\n\r\n",
     "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n",
     "POST /body HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf",
@@ -328,106 +326,6 @@ where
     let address = listener.local_addr().expect("local address");
     server.serve(listener, boxed(handler)).detach();
     (server, address, metrics)
-}
-
-#[test]
-fn fault_22_handler_and_body_are_dropped_when_client_closes() {
-    run_on_each(main_drivers_and_sim(), async |setup| {
-        for request in &PENDING_REQUESTS[..2] {
-            let alive = Rc::new(Cell::new(0));
-            let (server, address) = serve(with_long_timeouts(), pending_handler(&alive));
-            let mut clients = Vec::new();
-            for _ in 0..3 {
-                let mut client = Client::connect(address).await;
-                client.send(request).await;
-                clients.push(client);
-            }
-            wait_until(|| alive.get() == 3).await;
-            clients[0].stream.shutdown().await.expect("shut down");
-            wait_until(|| alive.get() == 2 && server.connections() == 2).await;
-            // Without a reset, because no bytes are unread.
-            drop(clients.split_off(1));
-            wait_until(|| server.connections() == 0).await;
-            assert_eq!(alive.get(), 0, "{setup}: {request}");
-        }
-    });
-}
-
-/// While a handler waits for the body, only the body reports EOF: bytes of the body may have arrived before it.
-#[test]
-fn fault_22_half_closed_client_with_whole_body_gets_response() {
-    run_on_each(main_drivers_and_sim(), async |setup| {
-        let is_waiting = Rc::new(Cell::new(false));
-        let closed = CancellationToken::new();
-        let handler = {
-            let (is_waiting, closed) = (Rc::clone(&is_waiting), closed.clone());
-            async move |mut request: Request| {
-                let mut body = pin!(request.body().collect());
-                let is_pending =
-                    poll_fn(|context| Poll::Ready(body.as_mut().poll(context).is_pending())).await;
-                assert!(is_pending, "the rest of the body has not been sent");
-                is_waiting.set(true);
-                closed.cancelled().await;
-                Response::text(body.await.expect("body").escape_ascii().to_string())
-            }
-        };
-        let (_server, address) = serve(with_long_timeouts(), handler);
-        let mut client = Client::connect(address).await;
-        client.send(PENDING_REQUESTS[2]).await;
-        wait_until(|| is_waiting.get()).await;
-        client.send(" body").await;
-        client.stream.shutdown().await.expect("shut down");
-        // Wait for several timer ticks.
-        sleep(with_long_timeouts().timer_resolution * 10).await;
-        closed.cancel();
-        assert_eq!(client.response().await.expect("response").text(), "half body", "{setup}");
-    });
-}
-
-#[test]
-fn fault_22_half_closed_client_can_keep_its_handler() {
-    run_on_each(main_drivers_and_sim(), async |setup| {
-        for request in &PENDING_REQUESTS[..2] {
-            let alive = Rc::new(Cell::new(0));
-            let (server, address) = serve(with_long_timeouts().half_close(true), pending_handler(&alive));
-            let mut half_closed = Client::connect(address).await;
-            half_closed.send(request).await;
-            half_closed.stream.shutdown().await.expect("shut down");
-            let mut reset = Client::connect(address).await;
-            reset.stream.set_linger(Some(Duration::ZERO)).ok();
-            reset.send(request).await;
-            wait_until(|| alive.get() == 2).await;
-            reset.stream.abort();
-            wait_until(|| server.connections() == 1).await;
-            // Wait for several timer ticks.
-            sleep(with_long_timeouts().timer_resolution * 10).await;
-            assert_eq!((server.connections(), alive.get()), (1, 1), "{setup}: {request}");
-            server.abort_connections();
-            wait_until(|| server.connections() == 0).await;
-            assert_eq!(alive.get(), 0, "{setup}: {request}");
-        }
-    });
-}
-
-/// A Unix socket is closed in both directions, so that its client gets no response.
-#[test]
-fn fault_22_handler_is_dropped_when_unix_client_closes() {
-    run_on_each(main_drivers_and_sim(), async |setup| {
-        for half_close in [false, true] {
-            let directory = tempfile::tempdir().expect("temporary directory");
-            let path = directory.path().join("socket");
-            let alive = Rc::new(Cell::new(0));
-            let server = Server::builder().options(with_long_timeouts().half_close(half_close)).build();
-            let listener = UnixListener::bind(&path).expect("bind");
-            server.serve(listener, boxed(pending_handler(&alive))).detach();
-            let mut client = UnixStream::connect(&path).await.expect("connect");
-            client.write_all(PENDING_REQUESTS[0].as_bytes()).await.expect("send");
-            wait_until(|| alive.get() == 1).await;
-            drop(client);
-            wait_until(|| server.connections() == 0).await;
-            assert_eq!(alive.get(), 0, "{setup}: {half_close}");
-        }
-    });
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod drain;
 mod eviction;
 mod files;
 mod foreign_wakers;
+mod gone_clients;
 #[cfg(feature = "http2")]
 mod http2;
 mod idle_connections;

@@ -1,9 +1,7 @@
 //! HTTP over TLS. The clients use rustls on blocking sockets.
 
-use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream as StdStream};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +16,6 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::common::{boxed, metric_value, wait_until};
-use crate::deadlines::AliveGuard;
 
 /// A self-signed certificate for `localhost` in PEM and DER format, and its key in PEM format.
 struct Identity {
@@ -263,38 +260,5 @@ fn client_that_disconnects_without_request_counts_as_closed_by_peer() {
         };
         wait_until(|| closed("peer") + closed("aborted") == 10).await;
         assert_eq!(closed("peer"), 10, "{setup}");
-    });
-}
-
-/// Clients that end with close_notify and a FIN, and with a FIN only.
-#[test]
-fn fault_22_handler_is_dropped_when_tls_client_closes() {
-    run_on_each(main_drivers(), async |setup| {
-        let identity = identity();
-        let server = Server::builder().tls(identity.config()).build();
-        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
-        let address = listener.local_addr().expect("local address");
-        let alive = Rc::new(Cell::new(0));
-        let pending = Rc::clone(&alive);
-        let handler = async move |_: Request| {
-            let _alive = AliveGuard::new(&pending);
-            std::future::pending().await
-        };
-        server.serve(listener, boxed(handler)).detach();
-        let config = identity.client();
-        let clients = spawn_blocking(move || {
-            [(), ()].map(|()| {
-                let mut client = connect(Arc::clone(&config), address);
-                client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").expect("send");
-                client
-            })
-        });
-        let [mut first, second] = clients.await.expect("task completes");
-        wait_until(|| alive.get() == 2).await;
-        first.conn.send_close_notify();
-        first.flush().expect("send close_notify");
-        drop((first, second));
-        wait_until(|| server.connections() == 0).await;
-        assert_eq!(alive.get(), 0, "{setup}");
     });
 }

@@ -47,6 +47,39 @@ impl ByteStreamClient {
         self.stream.write_all(&ciphertext).await.expect("send");
     }
 
+    /// Receives until the TLS handshake is complete, and sends the data that was buffered before.
+    pub async fn complete_handshake(&mut self) {
+        while let Some(tls) = self.tls.as_mut().filter(|tls| tls.is_handshaking()) {
+            let mut bytes = vec![0; 4096];
+            let count = self.stream.read(&mut bytes).await.expect("receive");
+            let mut received = &bytes[..count];
+            while !received.is_empty() {
+                tls.read_tls(&mut received).expect("read from a slice");
+                tls.process_new_packets().expect("valid TLS records");
+            }
+            self.flush().await;
+        }
+    }
+
+    /// Sends close_notify on a connection with TLS, whose socket stays open. Otherwise, shuts down the write half.
+    pub async fn end_writing(&mut self) {
+        let Some(tls) = &mut self.tls else { return self.stream.shutdown().await.expect("shut down") };
+        tls.send_close_notify();
+        self.flush().await;
+    }
+
+    /// Receives up to EOF.
+    pub async fn receive_all(&mut self) -> Vec<u8> {
+        let mut received = Vec::new();
+        loop {
+            let bytes = self.receive().await;
+            if bytes.is_empty() {
+                return received;
+            }
+            received.extend(bytes);
+        }
+    }
+
     /// Receives up to 4096 bytes. Returns an empty vector at EOF.
     pub async fn receive(&mut self) -> Vec<u8> {
         let mut bytes = vec![0; 4096];

@@ -1,0 +1,197 @@
+//! Clients that close or reset their connection, or shut down its write direction, while a handler or a response body is
+//! pending.
+
+use std::cell::Cell;
+use std::future::{Future as _, poll_fn};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use anello::net::{TcpListener, UnixListener, UnixStream};
+use anello::sync::CancellationToken;
+use anello::time::sleep;
+use anello_http::server::TlsConfig;
+use anello_http::{Request, Response, Server};
+use anello_test::{main_drivers_and_sim, run_on_each};
+use rustls::ClientConfig;
+
+use crate::common::stream_client::ByteStreamClient;
+use crate::common::{boxed, tls, wait_until};
+use crate::deadlines::{PENDING_REQUESTS, pending_handler, with_long_timeouts};
+
+/// Configurations of servers without and with TLS, and of their clients.
+fn transports() -> [Option<(TlsConfig, Arc<ClientConfig>)>; 2] {
+    [None, Some(tls::pair())]
+}
+
+/// A server and what its clients need to connect.
+struct Served {
+    server: Server,
+    address: SocketAddr,
+    client_tls: Option<Arc<ClientConfig>>,
+}
+
+impl Served {
+    fn start<H>(transport: Option<(TlsConfig, Arc<ClientConfig>)>, half_close: bool, handler: H) -> Self
+    where
+        H: AsyncFn(Request) -> Response + 'static,
+    {
+        let (server_tls, client_tls) = transport.unzip();
+        let mut builder = Server::builder().options(with_long_timeouts().half_close(half_close));
+        if let Some(config) = server_tls {
+            builder = builder.tls(config);
+        }
+        let server = builder.build();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let address = listener.local_addr().expect("local address");
+        server.serve(listener, boxed(handler)).detach();
+        Self { server, address, client_tls }
+    }
+
+    /// Connects, and completes the TLS handshake by sending a request.
+    async fn connect(&self, request: &str) -> ByteStreamClient {
+        let mut client = ByteStreamClient::connect(self.address, self.client_tls.as_ref()).await;
+        client.send(request.as_bytes()).await;
+        if self.client_tls.is_some() {
+            client.complete_handshake().await;
+        }
+        client
+    }
+}
+
+/// With TLS, a client that sends only close_notify keeps its socket open. The bytes of a further request precede it.
+#[test]
+fn fault_22_handler_and_body_are_dropped_when_client_closes() {
+    run_on_each(main_drivers_and_sim(), async |setup| {
+        for transport in transports() {
+            let is_tls = transport.is_some();
+            for request in PENDING_REQUESTS {
+                let alive = Rc::new(Cell::new(0));
+                let served = Served::start(transport.clone(), false, pending_handler(&alive));
+                let pipelined = format!("{request}GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+                let mut clients = Vec::new();
+                for text in [request, &pipelined, request, request] {
+                    clients.push(served.connect(text).await);
+                }
+                wait_until(|| alive.get() == 4).await;
+                for (client, left) in clients.iter_mut().zip([3, 2]) {
+                    client.end_writing().await;
+                    let connections = || served.server.connections();
+                    wait_until(|| (alive.get(), connections()) == (left, left)).await;
+                }
+                clients[2].end_writing().await;
+                drop(clients);
+                wait_until(|| served.server.connections() == 0).await;
+                assert_eq!(alive.get(), 0, "{setup}: TLS {is_tls}: {request}");
+            }
+        }
+    });
+}
+
+/// While a handler waits for the body, only the body reports EOF: bytes of the body may have arrived before it.
+#[test]
+fn fault_22_half_closed_client_with_whole_body_gets_response() {
+    run_on_each(main_drivers_and_sim(), async |setup| {
+        for transport in transports() {
+            let is_waiting = Rc::new(Cell::new(false));
+            let closed = CancellationToken::new();
+            let handler = {
+                let (is_waiting, closed) = (Rc::clone(&is_waiting), closed.clone());
+                async move |mut request: Request| {
+                    let mut body = pin!(request.body().collect());
+                    let is_pending =
+                        poll_fn(|context| Poll::Ready(body.as_mut().poll(context).is_pending())).await;
+                    assert!(is_pending, "the rest of the body has not been sent");
+                    is_waiting.set(true);
+                    closed.cancelled().await;
+                    Response::text(body.await.expect("body").escape_ascii().to_string())
+                }
+            };
+            let served = Served::start(transport, false, handler);
+            let mut client = served.connect(PENDING_REQUESTS[2]).await;
+            wait_until(|| is_waiting.get()).await;
+            client.send(b" body").await;
+            client.end_writing().await;
+            // Wait for several timer ticks.
+            sleep(with_long_timeouts().timer_resolution * 10).await;
+            closed.cancel();
+            assert!(client.receive_all().await.ends_with(b"\r\n\r\nhalf body"), "{setup}");
+        }
+    });
+}
+
+#[test]
+fn fault_22_half_closed_client_can_keep_its_handler() {
+    run_on_each(main_drivers_and_sim(), async |setup| {
+        for transport in transports() {
+            let is_tls = transport.is_some();
+            for request in PENDING_REQUESTS {
+                let alive = Rc::new(Cell::new(0));
+                let served = Served::start(transport.clone(), true, pending_handler(&alive));
+                let mut half_closed = served.connect(request).await;
+                half_closed.end_writing().await;
+                let reset = served.connect(request).await;
+                reset.stream.set_linger(Some(Duration::ZERO)).ok();
+                wait_until(|| alive.get() == 2).await;
+                reset.stream.abort();
+                let connections = || served.server.connections();
+                wait_until(|| connections() == 1).await;
+                // Wait for several timer ticks.
+                sleep(with_long_timeouts().timer_resolution * 10).await;
+                assert_eq!((connections(), alive.get()), (1, 1), "{setup}: TLS {is_tls}: {request}");
+                served.server.abort_connections();
+                wait_until(|| connections() == 0).await;
+                assert_eq!(alive.get(), 0, "{setup}: TLS {is_tls}: {request}");
+            }
+        }
+    });
+}
+
+#[test]
+fn fault_22_half_closed_client_gets_late_response() {
+    run_on_each(main_drivers_and_sim(), async |setup| {
+        for transport in transports() {
+            let (has_request, respond) = (Rc::new(Cell::new(false)), CancellationToken::new());
+            let handler = {
+                let (has_request, respond) = (Rc::clone(&has_request), respond.clone());
+                async move |_: Request| {
+                    has_request.set(true);
+                    respond.cancelled().await;
+                    Response::text("late")
+                }
+            };
+            let served = Served::start(transport, true, handler);
+            let mut client = served.connect(PENDING_REQUESTS[0]).await;
+            client.end_writing().await;
+            wait_until(|| has_request.get()).await;
+            // Wait for several timer ticks.
+            sleep(with_long_timeouts().timer_resolution * 10).await;
+            respond.cancel();
+            assert!(client.receive_all().await.ends_with(b"\r\n\r\nlate"), "{setup}");
+        }
+    });
+}
+
+/// A Unix socket is closed in both directions, so that its client gets no response.
+#[test]
+fn fault_22_handler_is_dropped_when_unix_client_closes() {
+    run_on_each(main_drivers_and_sim(), async |setup| {
+        for half_close in [false, true] {
+            let directory = tempfile::tempdir().expect("temporary directory");
+            let path = directory.path().join("socket");
+            let alive = Rc::new(Cell::new(0));
+            let server = Server::builder().options(with_long_timeouts().half_close(half_close)).build();
+            let listener = UnixListener::bind(&path).expect("bind");
+            server.serve(listener, boxed(pending_handler(&alive))).detach();
+            let mut client = UnixStream::connect(&path).await.expect("connect");
+            client.write_all(PENDING_REQUESTS[0].as_bytes()).await.expect("send");
+            wait_until(|| alive.get() == 1).await;
+            drop(client);
+            wait_until(|| server.connections() == 0).await;
+            assert_eq!(alive.get(), 0, "{setup}: {half_close}");
+        }
+    });
+}
