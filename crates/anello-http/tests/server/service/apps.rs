@@ -1,5 +1,6 @@
 //! Applications of axum.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use axum::body::Body as AxumBody;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::response::sse::{Event, Sse};
 use axum::routing::{get, post as post_route};
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::*;
@@ -196,5 +197,61 @@ fn drain_completes_requests_in_flight() {
         assert_eq!((response.text(), response.field("Connection")), ("ciao", Some("close")));
         drop(client);
         assert_eq!(draining.await.expect("no panic"), 0);
+    });
+}
+
+/// Counts itself in handlers and bodies that must be `Send`.
+struct AliveGuard(Arc<AtomicUsize>);
+
+impl AliveGuard {
+    fn new(alive: &Arc<AtomicUsize>) -> Self {
+        alive.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(alive))
+    }
+}
+
+impl Drop for AliveGuard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn fault_22_handler_and_body_are_dropped_when_client_closes() {
+    run_on_each(main_drivers_and_sim(), async |setup| {
+        let alive = Arc::new(AtomicUsize::new(0));
+        let never = async |State(alive): State<Arc<AtomicUsize>>| {
+            let _guard = AliveGuard::new(&alive);
+            pending::<()>().await;
+        };
+        let endless = async |State(alive): State<Arc<AtomicUsize>>| {
+            let first = stream::iter([Ok::<_, Infallible>(Bytes::from("first\n"))]);
+            let guard = AliveGuard::new(&alive);
+            // The closure owns the guard, and is dropped with the body.
+            AxumBody::from_stream(first.chain(stream::pending()).inspect(move |_| _ = &guard))
+        };
+        let app = Router::new().route("/never", get(never)).route("/endless", get(endless));
+        let app = app.with_state(Arc::clone(&alive));
+        let server = Server::builder().options(with_long_timeouts()).build();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let address = listener.local_addr().expect("local address");
+        server.serve(listener, service::handler(app)).detach();
+        for path in ["/never", "/endless"] {
+            let mut clients = Vec::new();
+            for number in 1..=2 {
+                let mut client = Client::connect(address).await;
+                client.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n")).await;
+                wait_until(|| alive.load(Ordering::Relaxed) == number).await;
+                if path == "/endless" {
+                    while client.read_line().await != "first\n" {}
+                }
+                clients.push(client);
+            }
+            clients[0].stream.shutdown().await.expect("shut down");
+            wait_until(|| (alive.load(Ordering::Relaxed), server.connections()) == (1, 1)).await;
+            drop(clients);
+            wait_until(|| server.connections() == 0).await;
+            assert_eq!(alive.load(Ordering::Relaxed), 0, "{setup}: {path}");
+        }
     });
 }
