@@ -26,7 +26,7 @@ mod watchdog;
 
 pub use availability::is_uring_unavailable;
 pub use data::{Rng, assert_same_bytes, pattern, seeds, short_or_long, variable};
-pub use on_event::OnEvent;
+pub use on_event::{OnEvent, panic_in_events};
 pub use own_process::{OwnProcess, can_inject, command_for, in_own_process, is_own_process};
 pub use panics_on_wake::PanicsOnWake;
 pub use run::{

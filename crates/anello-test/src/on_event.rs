@@ -1,6 +1,11 @@
-//! A subscriber of `tracing` for tests.
+//! Subscribers of `tracing` for tests.
+
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::{DefaultGuard, set_default};
 use tracing::{Event, Metadata, Subscriber};
 
 /// Calls a function with each event. Spans are disabled.
@@ -24,4 +29,18 @@ impl<F: Fn(&Event<'_>) + 'static> Subscriber for OnEvent<F> {
 
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}
+}
+
+/// Panics in each event that a crate of this workspace sends on this thread, until the guard is dropped. Also returns
+/// the number of these events.
+pub fn panic_in_events() -> (Arc<AtomicUsize>, DefaultGuard) {
+    let events = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&events);
+    let guard = set_default(OnEvent(move |event: &Event<'_>| {
+        if event.metadata().target().starts_with("anello") {
+            counted.fetch_add(1, Ordering::Relaxed);
+            resume_unwind(Box::new("deliberate panic in a subscriber"));
+        }
+    }));
+    (events, guard)
 }

@@ -2,16 +2,18 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, pending, poll_fn};
+use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use anello::net::TcpListener;
 use anello::spawn;
 use anello_http::{Body, Request, Response, Server, ServerOptions};
-use anello_test::{main_drivers_and_sim, run_on_each};
+use anello_test::{main_drivers_and_sim, panic_in_events, run_on_each};
 use bytes::Bytes;
 
 use crate::common::{Client, wait_until, with_long_timeouts};
@@ -21,9 +23,11 @@ thread_local! {
     static CONNECTION: RefCell<Option<Pin<Box<dyn Future<Output = ()>>>>> = const { RefCell::new(None) };
     /// Whether the next wake drops the connection.
     static DROPS: Cell<bool> = const { Cell::new(false) };
+    /// Whether each wake panics.
+    static PANICS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A waker that can drop the connection before it wakes the task.
+/// A waker that can drop the connection before it wakes the task, and panic afterwards.
 struct CustomWaker(Waker);
 
 impl Wake for CustomWaker {
@@ -33,6 +37,9 @@ impl Wake for CustomWaker {
             drop(connection);
         }
         self.0.wake_by_ref();
+        if PANICS.get() {
+            resume_unwind(Box::new("deliberate panic in a waker"));
+        }
     }
 }
 
@@ -140,5 +147,44 @@ fn waker_called_by_body_can_drop_connection() {
         client.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n").await;
         wait_until(|| has_failed.get()).await;
         assert_eq!(server.connections(), 0, "{setup}");
+    });
+}
+
+#[test]
+fn panicking_waker_and_subscriber_stop_no_deadline_of_others() {
+    run_on_each(main_drivers_and_sim(), async |setup| {
+        let (events, _guard) = panic_in_events();
+        DROPS.set(false);
+        PANICS.set(true);
+        let mut options: ServerOptions = with_long_timeouts();
+        options.timer_resolution = Duration::from_millis(5);
+        options.request_timeout = Some(Duration::from_millis(60));
+        let server = Server::builder().options(options).build();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let address = listener.local_addr().expect("local address");
+        let serving = server.clone();
+        spawn(async move {
+            let handler = async |_: Request| pending().await;
+            let first = listener.accept().await.expect("accept");
+            let connection = serving.clone();
+            spawn(drive(async move {
+                connection.serve_connection(first, &handler).await.ok();
+            }))
+            .detach();
+            serving.serve(listener, handler).detach();
+        })
+        .detach();
+        // The timeouts of the later clients also show that the clock continues.
+        for _ in 0..2 {
+            let mut clients = [Client::connect(address).await, Client::connect(address).await];
+            for client in &mut clients {
+                client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
+            }
+            for client in &mut clients {
+                assert!(client.is_eof().await, "{setup}");
+            }
+            wait_until(|| server.connections() == 0).await;
+        }
+        assert!(events.load(Ordering::Relaxed) > 0, "{setup}");
     });
 }

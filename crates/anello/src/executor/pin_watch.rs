@@ -116,23 +116,32 @@ fn react(worker: usize, core: usize) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use anello_test::panic_in_events;
+
     use super::*;
     use crate::executor::Runtime;
     use crate::executor::affinity::pin_thread;
     use crate::executor::affinity::tests::two_cores;
 
-    /// Calls `test` with the pin of a worker on another thread.
-    fn with_pinned_worker(core: usize, test: impl FnOnce(Pin)) {
+    /// Calls `test` with the pin of a worker on another thread, and the number of events that it has logged. The
+    /// subscriber panics in each of them.
+    fn with_pinned_worker(core: usize, test: impl FnOnce(Pin, &AtomicUsize)) {
         let (report, reported) = mpsc::channel();
         let (stop, stopped) = tokio::sync::oneshot::channel();
         let worker = thread::spawn(move || {
             pin_thread(core).unwrap();
             let runtime = Runtime::new().unwrap();
             let thread = rustix::thread::gettid();
-            report.send(Pin { worker: 0, core, thread, handle: runtime.handle() }).unwrap();
+            let (events, _guard) = panic_in_events();
+            let pin = Pin { worker: 0, core, thread, handle: runtime.handle() };
+            report.send((pin, Arc::clone(&events))).unwrap();
             runtime.block_on(stopped).unwrap();
         });
-        test(reported.recv().unwrap());
+        let (pin, events) = reported.recv().unwrap();
+        test(pin, &events);
         stop.send(()).unwrap();
         worker.join().unwrap();
     }
@@ -142,7 +151,7 @@ mod tests {
         let Some((both, core)) = two_cores() else { return };
         let mut other = both;
         other.unset(core);
-        with_pinned_worker(core, |pin| {
+        with_pinned_worker(core, |pin, events| {
             let (handle, thread) = (pin.handle.clone(), pin.thread);
             let mut checks = PinChecks::new(vec![pin]);
             let runtime = Runtime::new().unwrap();
@@ -154,15 +163,16 @@ mod tests {
                 sched_setaffinity(Some(thread), set).unwrap();
                 checks.run();
                 let reactions = spawned_tasks() - before - 1;
-                (sched_getaffinity(Some(thread)).unwrap(), reactions)
+                let logged = events.swap(0, Ordering::Relaxed);
+                (sched_getaffinity(Some(thread)).unwrap(), reactions, logged)
             };
             let pinned = only(core);
-            assert_eq!(check_after(&pinned), (pinned, 0), "nothing has changed");
-            assert_eq!(check_after(&both), (pinned, 1), "as after a write to cpuset.cpus");
-            assert_eq!(check_after(&pinned), (pinned, 1), "the success is logged");
-            assert_eq!(check_after(&other), (other, 1), "as after taskset, or while the core is offline");
-            assert_eq!(check_after(&other), (other, 0), "the change is logged once");
-            assert_eq!(check_after(&both), (pinned, 1), "the core is online again");
+            assert_eq!(check_after(&pinned), (pinned, 0, 0), "nothing has changed");
+            assert_eq!(check_after(&both), (pinned, 1, 0), "as after a write to cpuset.cpus");
+            assert_eq!(check_after(&pinned), (pinned, 1, 1), "the success is logged");
+            assert_eq!(check_after(&other), (other, 1, 1), "as after taskset, or while the core is offline");
+            assert_eq!(check_after(&other), (other, 0, 0), "the change is logged once");
+            assert_eq!(check_after(&both), (pinned, 1, 0), "the core is online again");
         });
     }
 }

@@ -292,6 +292,8 @@ impl WorkersBuilder {
             handles.into_iter().map(|(_, pin, handle)| (pin, handle)).unzip();
         shared_handles.get_or_init(|| handles.clone());
         *all_started = true;
+        // The workers run, and the start of the watch can log an event.
+        drop(all_started);
         Ok(Workers { threads, handles, _pin_watch: PinWatch::start(pins.into_iter().flatten().collect()) })
     }
 
