@@ -94,6 +94,11 @@ impl<T> Sender<T> {
     /// Sends a value, and waits for a free slot in the queue. Waiting senders are served in FIFO order. Cancel-safe: if
     /// the future is dropped before it completes, the value has not been sent and is dropped with it.
     ///
+    /// A free slot belongs to the sender that has waited longest. Once its future has been polled, poll it again when it
+    /// is woken, or drop it: while it is neither polled nor dropped, and without limit if it is leaked
+    /// ([`mem::forget`](std::mem::forget)), no other sender can use the slot. The same applies to
+    /// [`sync::mpsc`](crate::sync::mpsc).
+    ///
     /// ```
     /// # anello::example! {
     /// use anello::sync::local::mpsc;
