@@ -70,9 +70,8 @@ impl Observer {
     pub fn flush(&self) {
         self.tick();
         // Lines that cannot be flushed now are flushed with the next line.
-        if let Some(log) = self.log.borrow_mut().as_mut()
-            && !log.flush()
-        {
+        let is_flushed = self.log.borrow_mut().as_mut().is_none_or(|log| log.flush());
+        if !is_flushed {
             log_event!(DEBUG, "access log not flushed: waiting for the disk");
         }
     }
