@@ -7,7 +7,8 @@
 //!   and listings.
 //! - [`observe`]: access log, metrics and health.
 //!
-//! Two features are off by default: `http2`, and `compression` of files while they are sent.
+//! Three features are off by default: `axum`, which [`service`] requires for routers of axum, `http2`, and `compression`
+//! of files while they are sent.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -11,5 +11,5 @@ use std::io;
 use anello_http::service::handler;
 
 fn main() -> io::Result<()> {
-    server::run(|| handler(app::router().with_state(())))
+    server::run(|| handler(app::router()))
 }

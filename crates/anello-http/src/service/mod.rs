@@ -13,16 +13,19 @@
 //!
 #![doc = listener!()]
 //! let app = Router::new().route("/", get(async || "ciao"));
-//! Server::builder().build().serve(listener, service::handler(app.with_state(()))).detach();
+//! Server::builder().build().serve(listener, service::handler(app)).detach();
 //! assert!(exchange("GET / HTTP/1.0\r\n\r\n").await?.ends_with("\r\n\r\nciao"));
 //! # }
 //! ```
 //!
 //! # Routers of axum
 //!
-//! Pass `app.with_state(())`, unless the last call on the router is `with_state` already. It builds the router once.
-//! Without it, axum builds the layers of a route again for each request: that takes time, and layers such as a
-//! concurrency limit lose their state. (`axum::serve` calls it.)
+//! The feature `axum` is required: with it, [`serve()`], [`handler`] and [`with_peer_addr`] build a router once with
+//! `Router::with_state`, as `axum::serve` does. Without the feature, they panic if the service is a router.
+//!
+//! A router inside another service, such as a layer around the whole application, is not recognised. Add the layer with
+//! `Router::layer`, or call `with_state(())` on the router: otherwise, axum applies the layers of its routes again for each
+//! request, and layers such as a concurrency limit lose their state.
 //!
 //! # Services
 //!
@@ -63,6 +66,7 @@
 mod incoming;
 mod request;
 mod response;
+mod router;
 mod switch;
 
 use std::future::{Future, poll_fn};
@@ -96,14 +100,14 @@ pub use switch::ProtocolSwitch;
 /// anello::Runtime::new()?.block_on(async {
 ///     let app = Router::new().route("/", get(async || "Hello, World!"));
 ///     let listener = TcpListener::bind("127.0.0.1:3000")?;
-///     anello_http::serve(listener, app.with_state(())).await?;
+///     anello_http::serve(listener, app).await?;
 ///     Ok(())
 /// })
 /// # }
 /// ```
 ///
 /// # Panics
-/// Panics if no runtime is running on this thread.
+/// Panics if no runtime is running on this thread, or if the service is a router of axum and the feature `axum` is off.
 pub fn serve<S, B>(listener: impl Accept, service: S) -> JoinHandle<()>
 where
     S: Service<http::Request<Incoming>, Response = http::Response<B>, Error: Into<BoxError>>
@@ -128,13 +132,16 @@ where
 /// let app = Router::new().route("/", post(async |body: String| body));
 /// let builder = Server::builder().configure(|options| options.request_timeout = Some(Duration::from_secs(60)));
 /// let server = builder.build();
-/// let accepting = server.serve(listener, service::handler(app.with_state(())));
+/// let accepting = server.serve(listener, service::handler(app));
 /// let response = exchange("POST / HTTP/1.0\r\nContent-Length: 4\r\n\r\nciao").await?;
 /// assert!(response.ends_with("\r\n\r\nciao"));
 /// accepting.abort();
 /// server.drain().await;
 /// # }
 /// ```
+///
+/// # Panics
+/// Panics if the service is a router of axum and the feature `axum` is off.
 pub fn handler<S, B>(service: S) -> impl AsyncFn(Request) -> Response + 'static
 where
     S: Service<http::Request<Incoming>, Response = http::Response<B>, Error: Into<BoxError>>
@@ -142,6 +149,7 @@ where
         + 'static,
     B: HttpBody<Error: Into<BoxError>> + 'static,
 {
+    let service = router::build(service);
     let spare = SpareBox::default();
     async move |request: Request| {
         let mut service = service.clone();

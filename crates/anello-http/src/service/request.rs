@@ -7,6 +7,7 @@ use http::Version;
 use tower_service::Service;
 
 use super::incoming::Incoming;
+use super::router;
 use crate::h1::{self, Head};
 use crate::message::{Request, Response};
 
@@ -38,11 +39,14 @@ pub struct PeerAddr(pub SocketAddr);
 ///
 #[doc = listener!()]
 /// let client = async |ConnectInfo(address): ConnectInfo<SocketAddr>| address.ip().to_string();
-/// let app = Router::new().route("/", get(client)).with_state(());
+/// let app = Router::new().route("/", get(client));
 /// anello_http::serve(listener, service::with_peer_addr(app, ConnectInfo)).detach();
 /// assert!(exchange("GET / HTTP/1.0\r\n\r\n").await?.ends_with("\r\n\r\n127.0.0.1"));
 /// # }
 /// ```
+///
+/// # Panics
+/// Panics if the service is a router of axum and the feature `axum` is off.
 pub fn with_peer_addr<S, T>(
     service: S,
     extension: impl Fn(SocketAddr) -> T + Clone + 'static,
@@ -53,7 +57,7 @@ where
     S: Service<http::Request<Incoming>> + Clone + 'static,
     T: Clone + Send + Sync + 'static,
 {
-    WithPeerAddr { service, extension }
+    WithPeerAddr { service: router::build(service), extension }
 }
 
 #[derive(Clone)]

@@ -96,7 +96,7 @@ pub async fn run(
                 let http2 = if stack == Stack::Http2 { Http2Mode::Cleartext } else { Http2Mode::Off };
                 let server = Server::builder().options(options(is_patient).http2(http2)).build();
                 let accepting = if stack == Stack::Axum {
-                    server.serve(listener, service::handler(app().with_state(())))
+                    server.serve(listener, service::handler(app()))
                 } else {
                     let files = Files::open(&files, FileOptions::default()).map_err(io::Error::other)?;
                     server.serve(listener, async move |request| handle(&files, request).await)

@@ -3,13 +3,17 @@
 use std::cell::Cell;
 use std::io::Read;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use anello::net::TcpListener;
 use anello_test::{main_drivers, main_drivers_and_sim, run_on_each};
 use axum::error_handling::HandleErrorLayer;
 use axum::http::StatusCode;
 use axum::routing::{get, post as post_route};
 use http_body_util::Full;
+use tower::layer::layer_fn;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::load_shed::LoadShedLayer;
 use tower::{BoxError, ServiceBuilder, service_fn};
@@ -118,6 +122,35 @@ fn load_shed_rejects_requests_above_limit() {
             if response.is_ok_and(|response| response.status == 503) {
                 return;
             }
+        }
+    });
+}
+
+/// Without `Router::with_state`, axum applies the layers of a route again for each request.
+#[test]
+fn layers_of_routers_are_applied_once() {
+    run_on_each(main_drivers_and_sim(), async |_| {
+        let applied = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&applied);
+        let count = layer_fn(move |service| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            service
+        });
+        let routes = get(async || "ciao").layer(count.clone());
+        let app = Router::new().route("/", routes.clone()).layer(count);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let served = listener.local_addr().expect("local address");
+        anello_http::serve(listener, app.clone()).detach();
+        let with_peer = service::handler(service::with_peer_addr(app.clone(), service::PeerAddr));
+        let with_peer = serve(ServerOptions::default(), with_peer).1;
+        let method_router = serve(ServerOptions::default(), service::handler(routes)).1;
+        for address in [served, serve_app(app), with_peer, method_router] {
+            let before = applied.load(Ordering::Relaxed);
+            let mut client = Client::connect(address).await;
+            for _ in 0..3 {
+                assert_eq!(client.get("/").await.text(), "ciao");
+            }
+            assert_eq!(applied.load(Ordering::Relaxed), before);
         }
     });
 }

@@ -18,7 +18,7 @@ use crate::common::{Client, ClientResponse, serve};
 
 /// Serves an application and returns its address.
 fn serve_app(app: Router) -> SocketAddr {
-    serve(ServerOptions::default(), service::handler(app.with_state(()))).1
+    serve(ServerOptions::default(), service::handler(app)).1
 }
 
 /// Serves a function and returns its address.
