@@ -1,5 +1,6 @@
 //! Contenders that cannot be checked.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::process::Output;
 
@@ -16,8 +17,40 @@ fn run_with_contender(contender: &str, flags: &[&str]) -> Output {
     lab(&[&paths[..], &["--contender", contender], flags].concat()).output().unwrap()
 }
 
+/// Runs a scenario with a disk worker and another contender with this command.
+fn run_disk_with_contender(command: &str, flags: &[&str]) -> Output {
+    let directory = tempfile::tempdir().unwrap();
+    let [scenario, file, out] = ["disk.toml", "blocks", "reports"].map(|name| directory.path().join(name));
+    let worker = "{anello} bare disk --file {file} --create-bytes 65536 --addr 127.0.0.1:0 --engine pread";
+    let text = format!(
+        r#"
+        name = "disk"
+        title = "A worker and another contender"
+        protocol = "disk"
+        operations = ["random_read"]
+        direct = [false]
+        block_bytes = [4096]
+        depth = [1]
+        contenders = [{{ name = "worker", command = "{worker}" }}, {{ name = "other", command = "{command}" }}]
+        reference = "worker"
+        passes = 1
+        rounds = 1
+        slice = "10ms"
+        warm_up = "1ms"
+    "#
+    );
+    fs::write(&scenario, text).unwrap();
+    let paths = [("--scenario", scenario), ("--disk-file", file), ("--out", out)];
+    let mut command = lab(flags);
+    command.args(paths.iter().flat_map(|(flag, path)| [OsStr::new(flag), path.as_os_str()]));
+    command.output().unwrap()
+}
+
 fn assert_run_ends_before_measurement(contender: &str, expected: &str) {
-    let output = run_with_contender(contender, &[]);
+    assert_ended_before_measurement(run_with_contender(contender, &[]), expected);
+}
+
+fn assert_ended_before_measurement(output: Output, expected: &str) {
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{error}");
     assert!(error.contains("anello: contender other cannot be checked: "), "{error}");
@@ -48,4 +81,13 @@ fn silent_contender_ends_run() {
 #[test]
 fn silent_contender_is_ignored_with_keep_going() {
     assert_others_are_measured_with_keep_going(SILENT_CONTENDER);
+}
+
+#[test]
+fn disk_worker_that_does_not_start_ends_run() {
+    let output = run_disk_with_contender("/nonexistent/worker", &[]);
+    assert_ended_before_measurement(output, "cannot start /nonexistent/worker");
+    let output = run_disk_with_contender("/nonexistent/worker", &["--keep-going"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("worker"), "{text}");
 }

@@ -1,6 +1,5 @@
 //! Functional checks on every contender before the measurement.
 
-use crate::plan::cell::Workload;
 use crate::plan::site::SupportedTargets;
 use crate::result::{CheckRecord, Consequence, Failure};
 use crate::run::load::Check;
@@ -20,8 +19,7 @@ impl Runner<'_> {
     /// Checks all contenders, once per run. A contender that fails is excluded from the run. One that cannot be started
     /// ends the run, unless the run keeps going: it is usually a mistake in its command.
     pub(super) fn check_all(&mut self) -> Result<(), RunError> {
-        let servers = self.config.cells.iter().any(|cell| !matches!(cell.workload, Workload::Disk { .. }));
-        if !self.config.check || !servers {
+        if !self.config.check {
             return Ok(());
         }
         for index in 0..self.config.contenders.len() {
@@ -50,89 +48,123 @@ impl Runner<'_> {
     }
 
     fn check(&mut self, index: usize) -> Result<(), RunError> {
-        let contender = &self.config.contenders[index];
-        let max_open_connections = self.machine.max_open_connections()?;
-        let limit = contender.connections_limit.unwrap_or(usize::MAX);
-        let workload = self.config.cells[0].workload;
-        let default_connections =
-            if workload.cipher().is_some() { CHECK_TLS_CONNECTIONS } else { CHECK_CONNECTIONS };
-        let connections = default_connections.min(limit).min(max_open_connections);
-        let targets = workload.target().map(|_| SupportedTargets::of(&contender.serves));
-        // Small responses fit into the socket buffers, so a stalled reader has no effect.
-        let has_large_replies = targets.is_none_or(|targets| targets.files);
-        let stalled = has_large_replies.then_some(Check::StalledReader(targets));
-        let checks = [Check::CompleteBytes(targets)].into_iter().chain(stalled);
-        let checks = checks.chain([Check::ManyConnections(targets, connections)]);
+        let (checks, fewer) = self.checks_of(index)?;
+        let only_starts = checks.is_empty();
         // A resumed run may have completed some of the checks.
-        let passed = |check: &Check| {
-            let mut records = self.result.checks.iter().filter(|record| record.contender == contender.name);
-            records.any(|record| record.passed && record.what == check.to_string())
-        };
-        let pending: Vec<Check> = checks.filter(|check| !passed(check)).collect();
-        if pending.is_empty() {
+        let pending: Vec<Check> =
+            checks.into_iter().filter(|check| !self.has_passed(index, &check.to_string())).collect();
+        if pending.is_empty() && (!only_starts || self.has_passed(index, START)) {
             return Ok(());
         }
         let start_ns = self.machine.now_ns();
         match self.start(index, &self.config.cores.server[..1]) {
-            Ok(_) => {}
-            Err(lost @ MachineError::Lost(_)) => return Err(lost.into()),
-            Err(error) if !self.config.keep_going => {
-                let (contender, what) = (contender.name.clone(), error.to_string());
-                let consequence = Consequence::SkippedPass;
-                return Err(RunError::Contender(Failure {
-                    contender,
-                    cell: None,
-                    pass: 0,
-                    what,
-                    consequence,
-                }));
-            }
-            Err(error) => {
-                let what = error.to_string();
-                // The contender cannot be checked and is therefore not measured, even if a later start would succeed.
+            Ok(_) if only_starts => {
                 let elapsed_ns = self.machine.now_ns().saturating_sub(start_ns);
-                self.record(index, START.to_owned(), Err(vec![what.clone()]), elapsed_ns);
-                self.report(index, None, 0, what, Consequence::SkippedPass);
-                return Ok(());
+                self.record(index, START.to_owned(), Ok(Vec::new()), elapsed_ns);
             }
+            Ok(_) => {}
+            Err(error) => return self.start_failed(index, error, start_ns),
         }
-        let fewer = (connections < default_connections).then(|| {
-            let is_own_limit = limit < max_open_connections;
-            let cause = if is_own_limit { "limit of the contender" } else { "open file limit of the lab" };
-            format!("{connections} instead of {default_connections} connections: {cause}")
-        });
         for check in pending {
-            let Some(address) = self.running[index].as_ref().map(|running| running.address) else { break };
-            if self.stopped() {
+            let fewer = fewer.as_ref().filter(|_| matches!(check, Check::ManyConnections(..)));
+            if !self.run_check(index, check, fewer)? {
                 break;
-            }
-            let (contender, what) = (contender.name.clone(), check.to_string());
-            self.observer.progress(Progress::Checking { contender, what: what.clone() });
-            let start_ns = self.machine.now_ns();
-            let outcome = self.load.check(address, check, self.stop);
-            if self.stopped() && outcome.is_err() {
-                break; // The check was interrupted.
-            }
-            let elapsed_ns = self.machine.now_ns().saturating_sub(start_ns);
-            let fewer = fewer.clone().filter(|_| matches!(check, Check::ManyConnections(..)));
-            let with_note = |details: Vec<String>| details.into_iter().chain(fewer).collect::<Vec<_>>();
-            match outcome {
-                Ok(details) => self.record(index, what, Ok(with_note(details)), elapsed_ns),
-                Err(cause) => {
-                    let details = with_note(vec![self.root_cause(index, cause.to_string())?]);
-                    let failure = format!("{what}: {}", details.join("; "));
-                    self.record(index, what, Err(details), elapsed_ns);
-                    self.report(index, None, 0, failure, Consequence::NotTimed);
-                    break;
-                }
             }
         }
         Ok(self.stop_contender(index)?)
     }
 
+    /// Returns the checks of a contender, and a note if it is checked with fewer connections than usual. A disk worker
+    /// has no clients: it is only started.
+    fn checks_of(&mut self, index: usize) -> Result<(Vec<Check>, Option<String>), MachineError> {
+        let workload = self.config.cells[0].workload;
+        if workload.is_disk() {
+            return Ok((Vec::new(), None));
+        }
+        let contender = &self.config.contenders[index];
+        let max_open_connections = self.machine.max_open_connections()?;
+        let limit = contender.connections_limit.unwrap_or(usize::MAX);
+        let default_connections =
+            if workload.cipher().is_some() { CHECK_TLS_CONNECTIONS } else { CHECK_CONNECTIONS };
+        let connections = default_connections.min(limit).min(max_open_connections);
+        let fewer = (connections < default_connections).then(|| {
+            let is_own_limit = limit < max_open_connections;
+            let cause = if is_own_limit { "limit of the contender" } else { "open file limit of the lab" };
+            format!("{connections} instead of {default_connections} connections: {cause}")
+        });
+        let targets = workload.target().map(|_| SupportedTargets::of(&contender.serves));
+        // Small responses fit into the socket buffers, so a stalled reader has no effect.
+        let has_large_replies = targets.is_none_or(|targets| targets.files);
+        let stalled = has_large_replies.then_some(Check::StalledReader(targets));
+        let checks = [Check::CompleteBytes(targets)].into_iter().chain(stalled);
+        Ok((checks.chain([Check::ManyConnections(targets, connections)]).collect(), fewer))
+    }
+
+    /// Ends the run, or excludes the contender if the run keeps going.
+    fn start_failed(&mut self, index: usize, error: MachineError, start_ns: u64) -> Result<(), RunError> {
+        if let MachineError::Lost(_) = error {
+            return Err(error.into());
+        }
+        let (what, consequence) = (error.to_string(), Consequence::SkippedPass);
+        if !self.config.keep_going {
+            let contender = self.config.contenders[index].name.clone();
+            return Err(RunError::Contender(Failure { contender, cell: None, pass: 0, what, consequence }));
+        }
+        // The contender cannot be checked and is therefore not measured, even if a later start would succeed.
+        let elapsed_ns = self.machine.now_ns().saturating_sub(start_ns);
+        self.record(index, START.to_owned(), Err(vec![what.clone()]), elapsed_ns);
+        self.report(index, None, 0, what, consequence);
+        Ok(())
+    }
+
+    /// Returns whether the remaining checks of the contender are to be performed.
+    fn run_check(
+        &mut self,
+        index: usize,
+        check: Check,
+        fewer: Option<&String>,
+    ) -> Result<bool, MachineError> {
+        let Some(address) = self.running[index].as_ref().map(|running| running.address) else {
+            return Ok(false);
+        };
+        if self.stopped() {
+            return Ok(false);
+        }
+        let (contender, what) = (self.config.contenders[index].name.clone(), check.to_string());
+        self.observer.progress(Progress::Checking { contender, what: what.clone() });
+        let start_ns = self.machine.now_ns();
+        let outcome = self.load.check(address, check, self.stop);
+        if self.stopped() && outcome.is_err() {
+            return Ok(false); // The check was interrupted.
+        }
+        let elapsed_ns = self.machine.now_ns().saturating_sub(start_ns);
+        let with_note = |details: Vec<String>| details.into_iter().chain(fewer.cloned()).collect::<Vec<_>>();
+        match outcome {
+            Ok(details) => {
+                self.record(index, what, Ok(with_note(details)), elapsed_ns);
+                Ok(true)
+            }
+            Err(cause) => {
+                let details = with_note(vec![self.root_cause(index, cause.to_string())?]);
+                let failure = format!("{what}: {}", details.join("; "));
+                self.record(index, what, Err(details), elapsed_ns);
+                self.report(index, None, 0, failure, Consequence::NotTimed);
+                Ok(false)
+            }
+        }
+    }
+
+    fn has_passed(&self, index: usize, what: &str) -> bool {
+        self.check_records(index).any(|record| record.passed && record.what == what)
+    }
+
     fn failed_to_start(&self, index: usize) -> bool {
+        self.check_records(index).any(|record| !record.passed && record.what == START)
+    }
+
+    fn check_records(&self, index: usize) -> impl Iterator<Item = &CheckRecord> {
         let name = &self.config.contenders[index].name;
-        self.result.checks.iter().any(|check| check.contender == *name && check.what == START)
+        self.result.checks.iter().filter(move |record| record.contender == *name)
     }
 
     /// Records the outcome of a check, and excludes the contender if the check failed.

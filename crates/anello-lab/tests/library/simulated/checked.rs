@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anello_lab::result::{Consequence, LabResult, Outcome};
 use anello_lab::{
-    Cell, Check, Contender, LabConfig, LabError, Load, LoadError, LoadSession, Observer, Progress, SliceLoad,
-    echo_cells, run_from,
+    Cell, Check, Contender, DiskOperation, LabConfig, LabError, Load, LoadError, LoadSession, Observer,
+    Progress, SliceLoad, Workload, echo_cells, run_from,
 };
 
 use crate::simulated::lab::{checks_of, config_of, run};
@@ -80,6 +80,33 @@ fn start_failure_during_check_ends_run_unless_it_keeps_going() {
     let error = run(&config("late"), &mut load, &mut machine, on_progress, &stop).unwrap_err();
     assert!(matches!(&error, LabError::Contender(failure) if failure.contender == "late"), "{error}");
     assert!(error.to_string().contains("first start fails") && checked == 0, "{error}");
+}
+
+/// Disk workers have no clients, so that starting them is their only check.
+#[test]
+fn disk_workers_are_started_before_measurement() {
+    let workload = Workload::Disk { operation: DiskOperation::RandomRead, direct: true, block_bytes: 4096 };
+    let disk_config = |other, keep_going| {
+        let cells = echo_cells(&[128], &[1, 4]).into_iter().map(|cell| Cell { workload, ..cell }).collect();
+        LabConfig { cells, keep_going, ..config(other) }
+    };
+    let failing = simulation("late", Fault::CannotStartOnce);
+    let error = part(&disk_config("late", false), &failing, usize::MAX).unwrap_err();
+    assert!(matches!(&error, LabError::Contender(failure) if failure.contender == "late"), "{error}");
+    let failing = simulation("late", Fault::CannotStartOnce);
+    let others = part(&disk_config("late", true), &failing, usize::MAX).unwrap();
+    assert_eq!(checks_of(&others), [(REFERENCE, "start", true), ("late", "start", false)]);
+    assert!(others.slices.iter().any(|slice| slice.contender == 0));
+    assert!(others.slices.iter().all(|slice| slice.contender != 2));
+    let config = disk_config("usual", false);
+    let first = part(&config, &simulation("usual", Fault::None), 1).unwrap();
+    assert_eq!((checks_of(&first), first.slices.len()), (vec![(REFERENCE, "start", true)], 0));
+    let (simulation, stop) = (simulation("usual", Fault::None), AtomicBool::new(false));
+    let mut observer = StopsAfter(usize::MAX, &stop);
+    let (mut load, mut machine) = (simulation.load(), simulation.machine());
+    let all = run_from(&config, Some(first), &mut load, &mut machine, &mut observer, &stop).unwrap();
+    assert_eq!(checks_of(&all), [(REFERENCE, "start", true), ("usual", "start", true)]);
+    assert!(all.slices.iter().any(|slice| slice.contender == 2) && simulation.processes_left() == 0);
 }
 
 #[test]
