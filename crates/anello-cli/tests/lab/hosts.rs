@@ -225,7 +225,7 @@ fn disk_is_rejected_across_hosts() {
          contenders = [\"pread\"]\nreference = \"pread\"",
     );
     let (code, _, text) = site.run(&["--server-host", "one"]);
-    assert!(code == 1 && text.contains("disk workers cannot be measured across hosts"), "{text}");
+    assert!(code == 2 && text.contains("disk workers cannot be measured across hosts"), "{text}");
 }
 
 #[test]

@@ -306,10 +306,18 @@ fn interrupted_run_is_resumed() {
     assert!(complete.checks.iter().all(|check| check.passed), "{:?}", complete.checks);
     assert_eq!(complete.plan.scenario.text, text);
     assert!(complete.slices.len() >= 10 * 3 * 3);
-    let other = ["--resume", json.to_str().unwrap(), "--contender", "x=/bin/true"];
-    let Output { status, stderr, .. } = lab(&other).output().unwrap();
-    assert_eq!(status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&stderr).contains("list of contenders"), "{other:?}");
+    fs::write(&scenario, text.replace("reference = \"bare", "reference = \"anello")).unwrap();
+    let scenario = scenario.to_str().unwrap();
+    for (flags, property) in
+        [(["--contender", "x=/bin/true"], "list of contenders"), (["--scenario", scenario], "reference")]
+    {
+        let mut command = lab(&["--resume", json.to_str().unwrap()]);
+        let Output { status, stderr, .. } = command.args(flags).output().unwrap();
+        let stderr = String::from_utf8_lossy(&stderr);
+        assert_eq!(status.code(), Some(2), "{stderr}");
+        let problem = format!("anello: cannot resume the run: {property} differs: ");
+        assert!(stderr.contains(&problem) && stderr.contains("start a new one"), "{stderr}");
+    }
 }
 
 #[test]
@@ -353,7 +361,7 @@ fn resumed_disk_run_uses_same_file() {
     assert!(!Path::new(&file).exists(), "the lab removes a file that it created");
     let other = ["--resume", json.to_str().unwrap(), "--disk-file", "/nowhere/blocks", "--out", out];
     let Output { status, stderr, .. } = lab(&other).output().unwrap();
-    assert_eq!(status.code(), Some(1));
+    assert_eq!(status.code(), Some(2));
     assert!(String::from_utf8_lossy(&stderr).contains("file of the disk workers (--disk-file) differs: "));
     create_stale_file(&file);
     let resumed = lab(&["--resume", json.to_str().unwrap(), "--out", out]).output().unwrap();

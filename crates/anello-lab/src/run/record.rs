@@ -23,6 +23,18 @@ pub struct ResumeError {
     property: String,
     previous: String,
     current: String,
+    is_of_machine: bool,
+}
+
+impl ResumeError {
+    /// Returns whether the machine, or a program on it, differs, and not the requested plan.
+    pub fn is_of_machine(&self) -> bool {
+        self.is_of_machine
+    }
+
+    fn of_machine(self) -> Self {
+        Self { is_of_machine: true, ..self }
+    }
 }
 
 pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> Result<LabResult, MachineError> {
@@ -98,7 +110,7 @@ pub fn resume(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, Re
 
 fn check_same_plan(previous: &LabResult, fresh: &LabResult) -> Result<(), ResumeError> {
     let (old, new) = (&previous.plan, &fresh.plan);
-    check_equal("version", &old.version, &new.version)?;
+    check_equal("version", &old.version, &new.version).map_err(ResumeError::of_machine)?;
     check_equal("scenario", &old.scenario.name, &new.scenario.name)?;
     check_equal("seed", old.seed, new.seed)?;
     check_equal("slice length in ns", old.slice_ns, new.slice_ns)?;
@@ -106,8 +118,6 @@ fn check_same_plan(previous: &LabResult, fresh: &LabResult) -> Result<(), Resume
     check_equal("number of passes", old.passes, new.passes)?;
     check_equal("number of rounds", old.rounds, new.rounds)?;
     check_equal("reference", &old.reference, &new.reference)?;
-    check_equal("server cores", &old.server_cores, &new.server_cores)?;
-    check_equal("load generator cores", &old.load_cores, &new.load_cores)?;
     check_equal("CPU share of servers", old.server_share, new.server_share)?;
     check_equal("load generator driver", &old.load_driver, &new.load_driver)?;
     let hosts = |plan: &Plan| plan.network.as_ref().map(NetworkPath::hosts);
@@ -138,9 +148,16 @@ fn check_same_plan(previous: &LabResult, fresh: &LabResult) -> Result<(), Resume
             let executables = record.executables.iter();
             executables.map(|executable| format!("{} {}", executable.file, executable.short())).collect()
         };
-        check_equal(&format!("program of {} (by its hash)", new.name), hashes(old), hashes(new))?;
+        let property = format!("program of {} (by its hash)", new.name);
+        check_equal(&property, hashes(old), hashes(new)).map_err(ResumeError::of_machine)?;
     }
-    check_same_machine(&previous.environment, &fresh.environment)
+    check_same_cores(old, new).map_err(ResumeError::of_machine)?;
+    check_same_machine(&previous.environment, &fresh.environment).map_err(ResumeError::of_machine)
+}
+
+fn check_same_cores(old: &Plan, new: &Plan) -> Result<(), ResumeError> {
+    check_equal("server cores", &old.server_cores, &new.server_cores)?;
+    check_equal("load generator cores", &old.load_cores, &new.load_cores)
 }
 
 /// Compares the properties that affect every measurement. Volatile properties such as the load average are ignored.
@@ -159,7 +176,7 @@ fn check_equal<T: PartialEq + Debug>(property: &str, previous: T, current: T) ->
         return Ok(());
     }
     let (previous, current) = (format!("{previous:?}"), format!("{current:?}"));
-    Err(ResumeError { property: property.to_owned(), previous, current })
+    Err(ResumeError { property: property.to_owned(), previous, current, is_of_machine: false })
 }
 
 fn plan(config: &LabConfig) -> Plan {

@@ -53,7 +53,7 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     let mut config = configuration(arguments, &resources, previous.as_ref())?;
     if let Some((hosts, address)) = &hosts {
         let path = hosts.measure_path(address)?;
-        config.set_network(path).map_err(|error| invalid_input(error.to_string()))?;
+        config.set_network(path).map_err(|error| usage_error(error.to_string()))?;
     }
     let driver =
         arguments.load_driver.or_else(|| LoadDriver::named(previous.as_ref()?.plan.load_driver.as_deref()?));
@@ -94,6 +94,9 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     drop((load, machine, hosts));
     let mut result = result.map_err(|error| match error {
         LabError::Contender(_) => usage_error(format!("{error} (correct its command, or use --keep-going)")),
+        LabError::Resume(ref difference) if !difference.is_of_machine() => {
+            usage_error(format!("{error} (pass the flags of the previous run, or start a new one)"))
+        }
         error => io::Error::other(error),
     })?;
     for note in notes {

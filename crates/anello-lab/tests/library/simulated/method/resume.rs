@@ -95,7 +95,7 @@ fn resume_rejects_different_plan() {
         let simulation = Simulation::new(7, Noise::NONE, &servers(&field));
         match simulate_on(&simulation, &other, Some(result.clone())) {
             Err(LabError::Resume(why)) => {
-                assert_eq!(simulation.processes_started(), 0);
+                assert_eq!((simulation.processes_started(), why.is_of_machine()), (0, false));
                 why.to_string()
             }
             other => panic!("not rejected: {other:?}"),
@@ -133,7 +133,8 @@ fn resume_rejects_rebuilt_program() {
     std::fs::write(&program, "another build").unwrap();
     match again() {
         Err(LabError::Resume(why)) => {
-            assert!(why.to_string().starts_with("program of one (by its hash) differs: "), "{why}")
+            assert!(why.to_string().starts_with("program of one (by its hash) differs: "), "{why}");
+            assert!(why.is_of_machine());
         }
         other => panic!("not rejected: {other:?}"),
     }
@@ -147,6 +148,7 @@ fn resume_rejects_different_congestion_control() {
     result.environment.congestion_control = Some("bbr".to_owned());
     let again = simulate_on(&Simulation::new(7, Noise::NONE, &field), &config, Some(result));
     let Err(LabError::Resume(why)) = again else { panic!("not rejected: {again:?}") };
+    assert!(why.is_of_machine());
     assert_eq!(
         why.to_string(),
         "congestion control differs: Some(\"bbr\") in the previous run, Some(\"cubic\") now"
