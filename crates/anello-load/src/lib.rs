@@ -103,6 +103,7 @@ pub use engine::pause::PauseSwitch;
 pub use engine::run::{Event, Outcome, Phase, Progress, run, run_with_pause};
 pub use engine::schedule::{Schedule, Share};
 pub use engine::session::{Session, Slice};
+pub use engine::start_time::check as check_start_time;
 pub use model::config::{Address, Arrivals, HttpLoad, Knee, LoadConfig, Mode, Protocol, Sweep};
 pub use model::errors::{ErrorCount, ErrorKind, Errors};
 pub use model::histogram::latency_histogram;

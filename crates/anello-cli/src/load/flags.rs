@@ -410,6 +410,9 @@ impl CommonFlags {
             ..load
         };
         load.validate().map_err(usage_error)?;
+        if let Some(start_at) = load.start_at {
+            anello_load::check_start_time(start_at).map_err(|error| usage_error(error.to_string()))?;
+        }
         let own_connections = load.own_connections();
         if own_connections > MAX_COUNT {
             return Err(usage_error(format!(

@@ -246,7 +246,9 @@ fn shard_flags_and_variables_are_checked() {
         (&[], &[("JOB_COMPLETION_INDEX", "1")], 2, "the number of shards is unknown"),
         (&["--shard", "0/2", "--rate", "1k..2k/1k"], &[], 2, "a sweep cannot be divided"),
         (&["--shard", "0/60"], &[], 2, "cannot divide 50 connections into 60 shards"),
-        (&["--start-at", "1000000000"], &[], 1, "choose a later time"),
+        (&["--start-at", "1000000000"], &[], 2, "choose a later time"),
+        (&["--start-at", "2001-09-09T01:46:40Z"], &[], 2, "choose a later time"),
+        (&["--start-at", "+200h"], &[], 2, "at most 7 are possible"),
         (&["--connections", "4M", "--shard", "0/2"], &[], 2, "use more shards"),
         (&["--hdr", "-", "--ndjson", "-"], &[], 2, "cannot share standard output"),
     ] {

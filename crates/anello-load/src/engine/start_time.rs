@@ -38,8 +38,11 @@ pub(crate) fn unix_ns(at: SystemTime) -> u64 {
     nanoseconds(at.duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
-/// Checks that the start time is neither too far in the past nor too far in the future.
-pub(crate) fn check(start_at: SystemTime) -> io::Result<()> {
+/// Checks that a start time ([`LoadConfig::start_at`]) is neither too far in the past nor too far in the future.
+///
+/// # Errors
+/// Returns `InvalidInput` if it has passed more than one second ago, or is more than a week in the future.
+pub fn check(start_at: SystemTime) -> io::Result<()> {
     let problem = match start_at.duration_since(SystemTime::now()) {
         Ok(wait) if wait > MAX_START_WAIT => {
             format!("is {} days in the future (at most 7 are possible)", wait.as_secs() / (24 * 3600))
