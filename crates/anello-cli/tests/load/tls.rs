@@ -1,12 +1,18 @@
 //! Tests for `anello load http` with https:// URLs against `anello http`, both as child processes.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
 use anello_lab::tls::Identity;
 use anello_load::{ErrorKind, Report};
 use anello_test::on_each_driver_flag;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::common::anello;
 use crate::common::served::Served;
@@ -130,4 +136,71 @@ fn invalid_tls_flags_are_reported_with_remedy() {
     );
     let both = error(2, &["https://127.0.0.1:9/", "--tls-ca", "a", "--tls-insecure"]);
     assert!(both.contains("--tls-insecure") && both.contains("cannot be used with"), "{both}");
+}
+
+/// What a server has received on a connection: the server name (SNI), and the `Host` field of each request.
+#[derive(Debug, Default, PartialEq)]
+struct Received {
+    server_name: Option<String>,
+    hosts: Vec<String>,
+}
+
+/// Serves one connection over TLS, with a certificate for `example.test` that it writes to this file.
+fn serve_one_connection(certificate: &Path) -> (SocketAddr, JoinHandle<Received>) {
+    let identity = rcgen::generate_simple_self_signed(["example.test".to_owned()]).unwrap();
+    fs::write(certificate, identity.cert.pem()).unwrap();
+    let key = PrivateKeyDer::try_from(identity.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.unwrap().with_no_client_auth();
+    let config = Arc::new(builder.with_single_cert(vec![identity.cert.der().clone()], key).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let serve = move || {
+        let connection = ServerConnection::new(config).unwrap();
+        let mut stream = BufReader::new(StreamOwned::new(connection, listener.accept().unwrap().0));
+        let mut received = Received::default();
+        let mut line = String::new();
+        // Reading fails if the client rejects the certificate.
+        while stream.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+            if let Some((_, host)) = line.split_once("ost: ") {
+                received.hosts.push(host.trim().to_owned());
+            }
+            if line == "\r\n" {
+                stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nciao").unwrap();
+            }
+            line.clear();
+        }
+        received.server_name = stream.get_ref().conn.server_name().map(str::to_owned);
+        received
+    };
+    (address, thread::spawn(serve))
+}
+
+/// The name in the URL, and not the address of the connection, is the server name and that of the certificate.
+#[test]
+fn connect_to_keeps_name_of_url_for_tls() {
+    on_each_driver_flag(|driver| {
+        let directory = tempfile::tempdir().unwrap();
+        let certificate = directory.path().join("certificate.pem");
+        let run = |url: &str| {
+            let (address, received) = serve_one_connection(&certificate);
+            let connection = ["--connect-to", &address.to_string(), "-c", "1", "-n", "3"].map(str::to_owned);
+            let mut command = anello(&["load", "http", url, "--json", "--driver", driver, "--tls-ca"]);
+            let output = command.arg(&certificate).args(connection).output().unwrap();
+            (output.status.code(), report(&output), received.join().unwrap())
+        };
+        let (code, accepted, received) = run("https://example.test:444/");
+        let hosts = vec!["example.test:444".to_owned(); 3];
+        assert_eq!(received, Received { server_name: Some("example.test".to_owned()), hosts });
+        assert_eq!((code, accepted.requests), (Some(0), 3), "{accepted:?}");
+        let tls = accepted.tls.unwrap();
+        assert!(tls.certificates_verified && tls.server_name == "example.test", "{tls:?}");
+        let (code, rejected, received) = run("https://other.test/");
+        assert_eq!(received, Received { server_name: Some("other.test".to_owned()), ..Received::default() });
+        assert_eq!((code, rejected.requests), (Some(1), 0), "{rejected:?}");
+        assert_eq!(rejected.errors.count(ErrorKind::Tls), 1, "{rejected:?}");
+        let example = &rejected.errors.iter().next().unwrap().example;
+        assert!(example.contains("not valid for name \"other.test\""), "{example}");
+    });
 }
