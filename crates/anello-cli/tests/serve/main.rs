@@ -17,3 +17,4 @@ mod rights;
 mod sandbox;
 mod served;
 mod shortage;
+mod versions;

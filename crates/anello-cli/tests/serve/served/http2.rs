@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use anello::net::TcpStream;
+use anello::net::{StreamFamily, StreamSocket, TcpStream, UnixStream};
 use anello::{JoinHandle, Runtime};
 use bytes::Bytes;
 use h2::Reason;
@@ -26,12 +26,20 @@ pub struct Http2Client {
 
 impl Http2Client {
     pub fn connect(address: &str) -> Self {
+        Self::connect_and_send(address, b"")
+    }
+
+    /// Connects to an IP address or a Unix socket, and sends these bytes before the preface.
+    pub fn connect_and_send(address: &str, bytes: &[u8]) -> Self {
         let runtime = Runtime::new().expect("runtime");
         let (requests, connection) = runtime.block_on(async {
-            let address = address.parse::<std::net::SocketAddr>().expect("address");
-            let stream = TcpStream::connect(address).await.expect("connect");
-            let (requests, connection) = h2::client::handshake(stream).await.expect("handshake");
-            (requests, anello::spawn(async { connection.await.unwrap_or_default() }))
+            match address.strip_prefix("unix:") {
+                Some(path) => handshake(UnixStream::connect(path).await.expect("connect"), bytes).await,
+                None => {
+                    let address = address.parse::<std::net::SocketAddr>().expect("address");
+                    handshake(TcpStream::connect(address).await.expect("connect"), bytes).await
+                }
+            }
         });
         Self { requests, _connection: connection, runtime }
     }
@@ -62,6 +70,15 @@ impl Http2Client {
     }
 }
 
+async fn handshake<F: StreamFamily + 'static>(
+    mut stream: StreamSocket<F>,
+    first_bytes: &[u8],
+) -> (SendRequest<Bytes>, JoinHandle<()>) {
+    stream.write_all(first_bytes).await.expect("send");
+    let (requests, connection) = h2::client::handshake(stream).await.expect("handshake");
+    (requests, anello::spawn(async { connection.await.unwrap_or_default() }))
+}
+
 /// Sends requests in the form of HTTP/1.1 with HTTP/2, and returns the responses in that form.
 pub struct TranslatingStream {
     client: Http2Client,
@@ -71,7 +88,10 @@ pub struct TranslatingStream {
 
 impl TranslatingStream {
     pub fn connect(address: &str) -> Self {
-        let client = Http2Client::connect(address);
+        Self::new(Http2Client::connect(address))
+    }
+
+    pub fn new(client: Http2Client) -> Self {
         Self { client, request: Vec::new(), response: io::Cursor::default() }
     }
 }
