@@ -1,9 +1,9 @@
 //! Tests for request framing, which is derived from the header fields.
 
-use anello_http::h1::{Decoder, Event, Head, Limits, RequestFraming, Version};
+use anello_http::h1::{Decoder, Event, Head, Limits, Rejection, RequestFraming, Version};
 
-/// Decodes a request with these fields. Returns its head, or the status of the rejection.
-fn decide(version: Version, fields: &[(&str, &str)]) -> Result<Head, u16> {
+/// Decodes a request with these fields.
+fn decode(version: Version, fields: &[(&str, &str)]) -> Result<Head, Rejection> {
     let version = if version == Version::Http10 { "HTTP/1.0" } else { "HTTP/1.1" };
     let fields: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let text = format!("POST / {version}\r\n{fields}\r\n");
@@ -11,8 +11,13 @@ fn decide(version: Version, fields: &[(&str, &str)]) -> Result<Head, u16> {
     match Decoder::new(limits).decode(&mut text.as_bytes()) {
         Ok(Some(Event::Head(head))) => Ok(head),
         Ok(other) => panic!("{other:?}"),
-        Err(rejection) => Err(rejection.status),
+        Err(rejection) => Err(rejection),
     }
+}
+
+/// Returns the head of a request with these fields, or the status of the rejection.
+fn decide(version: Version, fields: &[(&str, &str)]) -> Result<Head, u16> {
+    decode(version, fields).map_err(|rejection| rejection.status)
 }
 
 fn framing(fields: &[(&str, &str)]) -> Result<RequestFraming, u16> {
@@ -51,6 +56,23 @@ fn codings_of_all_fields_form_one_list() {
         &["chunked\u{b}"],
     ] {
         assert_eq!(codings(rejected), Err(400), "{rejected:?}");
+    }
+}
+
+#[test]
+fn reason_names_the_field() {
+    const HOST: (&str, &str) = ("Host", "h");
+    for (fields, reason) in [
+        (&[][..], "missing Host field"),
+        (&[HOST, HOST], "more than one Host field"),
+        (&[HOST, ("Content-Length", "1"), ("Content-Length", "1")], "more than one Content-Length"),
+        (&[HOST, ("Content-Length", "one")], "Content-Length is not a decimal number"),
+        (
+            &[HOST, ("Content-Length", "1"), ("Transfer-Encoding", "chunked")],
+            "both Content-Length and Transfer-Encoding (send only one of them)",
+        ),
+    ] {
+        assert_eq!(decode(Version::Http11, fields).unwrap_err().reason, reason, "{fields:?}");
     }
 }
 

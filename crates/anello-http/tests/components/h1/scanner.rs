@@ -55,6 +55,21 @@ fn rejects_at_first_invalid_byte() {
 }
 
 #[test]
+fn reason_depends_on_position() {
+    for (text, reason) in [
+        ("\x16\x03\x01", "TLS handshake on a plain HTTP port (use http://)"),
+        ("G\x16", "invalid byte in the method"),
+        ("GET / HTTP/1.1\r\n A: b", "whitespace before the first field name"),
+        ("GET / HTTP/1.1\r\n\tA: b", "whitespace before the first field name"),
+        ("GET / HTTP/1.1\r\nA: b\r\n c", "folded field (send it on one line)"),
+        ("GET / HTTP/1.1\r\nA: b\r\nC: d\r\n\te", "folded field (send it on one line)"),
+    ] {
+        let (_, rejection) = scan(text.as_bytes(), &Limits::default()).unwrap_err();
+        assert_eq!(rejection.reason, reason, "{text:?}");
+    }
+}
+
+#[test]
 fn limits_are_exact() {
     let text = b"PUT /abc HTTP/1.0\r\nA: b\r\nC: d\r\n\r\n";
     let exact =
