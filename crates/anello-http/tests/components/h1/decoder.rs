@@ -37,6 +37,15 @@ fn is_idle_only_between_requests() {
 }
 
 #[test]
+fn incomplete_trailer_is_buffered() {
+    let mut decoder = Decoder::new(Limits::default());
+    let mut input =
+        &b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nSum: 1"[..];
+    while decoder.decode(&mut input).unwrap().is_some() {}
+    assert_eq!(decoder.buffered_bytes(), "Sum: 1".len());
+}
+
+#[test]
 fn rejected_head_keeps_first_line_at_every_split() {
     let limits = Limits { max_request_line_bytes: 20, max_fields: 2, ..Limits::default() };
     let first_line = |text: &str, split: usize| {
