@@ -131,6 +131,16 @@ mod tests {
     }
 
     #[test]
+    fn equal_http1_head_has_its_own_version() {
+        let (request, ()) = http::Request::builder().uri("http://a/").body(()).unwrap().into_parts();
+        let head = Http2Heads::new(Limits::default()).read(&request, false, None).unwrap();
+        let mut decoder = Decoder::new(Limits::default());
+        decoder.recycle(head);
+        let event = decoder.decode(&mut &b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"[..]).unwrap();
+        assert!(matches!(event, Some(Event::Head(head)) if head.version() == Version::Http11));
+    }
+
+    #[test]
     fn transfer_coding_is_rejected() {
         let request = http::Request::builder().uri("http://a/").header("transfer-encoding", "chunked");
         let (request, ()) = request.body(()).unwrap().into_parts();
