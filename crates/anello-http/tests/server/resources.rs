@@ -1,12 +1,16 @@
 //! Resources used by clients that do not read or that disconnect: memory and file descriptors. Both are measured for
 //! the whole process, so each of these tests has its own.
 
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use anello::spawn;
+use anello::sync::CancellationToken;
 use anello::time::sleep;
 use anello_http::{Body, Request, Response, ServerOptions};
 use anello_test::{in_own_process, main_drivers, run_on_each};
@@ -14,7 +18,7 @@ use bytes::Bytes;
 use futures_core::Stream;
 
 use crate::common::versions::{VERSIONS, with_all_versions};
-use crate::common::{Client, serve, wait_until};
+use crate::common::{Client, serve, wait_until, with_long_timeouts};
 
 const CLIENTS: usize = 100;
 
@@ -87,6 +91,55 @@ fn fault_20_unread_downloads_use_bounded_memory() {
                 growth <= CLIENTS * (MAX_UNREAD_RESPONSE_BYTES + kernel_bytes),
                 "{setup}: {growth} bytes for {CLIENTS} clients"
             );
+        });
+    });
+}
+
+/// Memory of the process after a burst of requests, beyond that before it.
+const MAX_RETAINED_BYTES: usize = 24 << 20;
+
+#[test]
+fn fault_20_memory_of_requests_is_returned_while_connections_are_open() {
+    in_own_process(|| {
+        run_on_each(main_drivers(), async |setup| {
+            for &version in VERSIONS {
+                let (answered, waiting) = (CancellationToken::new(), Rc::new(Cell::new(0)));
+                let (released, requests, kept) =
+                    (answered.clone(), Rc::clone(&waiting), RefCell::new(Vec::new()));
+                let options = with_all_versions(with_long_timeouts());
+                let (server, address) = serve(options, async move |_: Request| {
+                    let blocks: Vec<_> = (0..64).map(|_| vec![b'x'; 16 << 10]).collect();
+                    // Behind the freed blocks, so that the allocator cannot simply shorten the heap.
+                    kept.borrow_mut().push(Box::new([b'x'; 64]));
+                    requests.set(requests.get() + 1);
+                    released.cancelled().await;
+                    Response::text(format!("{} blocks", blocks.len()))
+                });
+                let before = resident_bytes();
+                let requests = (0..CLIENTS).map(|_| {
+                    spawn(async move {
+                        let mut client = version.connect(address).await;
+                        let response = client.get("/").await;
+                        (client, response)
+                    })
+                });
+                let requests: Vec<_> = requests.collect();
+                wait_until(|| waiting.get() == CLIENTS).await;
+                let growth = resident_bytes().saturating_sub(before);
+                assert!(growth >= 2 * MAX_RETAINED_BYTES, "{setup}: {version:?}: {growth} bytes");
+                answered.cancel();
+                let mut clients = Vec::new();
+                for request in requests {
+                    let (client, response) = request.await.expect("the request does not panic");
+                    assert_eq!(response.text(), "64 blocks");
+                    clients.push(client);
+                }
+                wait_until(|| resident_bytes() <= before + MAX_RETAINED_BYTES).await;
+                assert_eq!(server.connections(), CLIENTS, "{setup}: {version:?}");
+                for client in &mut clients {
+                    assert_eq!(client.get("/").await.status, 200);
+                }
+            }
         });
     });
 }

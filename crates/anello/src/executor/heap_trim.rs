@@ -8,23 +8,28 @@
 //! responses, may be few: for them, the free memory of the heap is measured.
 
 use std::cell::Cell;
-use std::mem;
+use std::mem::{self, MaybeUninit};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
 
 use super::task_memory;
 
 /// Minimum time between two trims.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Part of the time that trims may take: one of this many parts.
+/// Part of the CPU time of one core that trims may take: one of this many parts.
 const TIME_PARTS: u32 = 100;
+
+/// Minimum size of a page.
+const PAGE_BYTES: usize = 4096;
 
 /// Smaller amounts of free memory are kept, in bytes.
 const MIN_FREE_BYTES: usize = 16 << 20;
 
 /// The heap, which all threads share.
-static HEAP: Mutex<Heap> = Mutex::new(Heap { not_before: None, last_free: 0, returned: 0 });
+static HEAP: Mutex<Heap> = Mutex::new(Heap { not_before: None, last_free: 0, returned: 0, last_faults: 0 });
 
 /// Measurements of the heap. All sizes are in bytes.
 #[derive(Debug)]
@@ -35,6 +40,8 @@ struct Heap {
     last_free: usize,
     /// Free memory that the last trim has returned, and that has not been used since.
     returned: usize,
+    /// Number of page faults of the process until the last measurement.
+    last_faults: u64,
 }
 
 /// Returns the free memory of the heap to the operating system after most of the objects that it contained have been
@@ -83,14 +90,12 @@ impl HeapTrim {
         if !self.is_due(count) {
             return false;
         }
-        let start = Instant::now();
-        if self.not_before.get().is_some_and(|not_before| start < not_before) {
+        if self.not_before.get().is_some_and(|not_before| Instant::now() < not_before) {
             return false;
         }
         self.peak.set(count);
-        trim();
-        let end = Instant::now();
-        self.not_before.set(Some(end + MIN_INTERVAL.max((end - start) * TIME_PARTS)));
+        let ((), not_before) = with_next_time(trim);
+        self.not_before.set(Some(not_before));
         true
     }
 
@@ -107,19 +112,13 @@ impl HeapTrim {
     /// assert!(!HeapTrim::return_free_memory(), "this process has used little memory");
     /// ```
     pub fn return_free_memory() -> bool {
-        let start = Instant::now();
         // If the lock is held, another thread is measuring.
         let Ok(mut heap) = HEAP.try_lock() else { return false };
-        if heap.not_before.is_some_and(|not_before| start < not_before) {
+        if heap.not_before.is_some_and(|not_before| Instant::now() < not_before) {
             return false;
         }
-        let is_due = heap_bytes().is_some_and(|(used, free)| heap.is_due(used, free));
-        if is_due {
-            trim();
-            heap.returned = heap_bytes().map_or(0, |(_, free)| free);
-        }
-        let end = Instant::now();
-        heap.not_before = Some(end + MIN_INTERVAL.max((end - start) * TIME_PARTS));
+        let (is_due, not_before) = with_next_time(|| heap.return_if_due());
+        heap.not_before = Some(not_before);
         is_due
     }
 
@@ -135,12 +134,45 @@ impl HeapTrim {
 }
 
 impl Heap {
-    fn is_due(&mut self, used: usize, free: usize) -> bool {
-        self.returned = self.returned.min(free);
+    /// Measures the heap, and returns its free memory if that is due. Returns whether it was.
+    fn return_if_due(&mut self) -> bool {
+        let faults = page_faults();
+        let new_faults = faults.saturating_sub(mem::replace(&mut self.last_faults, faults));
+        let Some((used, free)) = heap_bytes() else { return false };
+        let is_due = self.is_due(used, free, new_faults as usize * PAGE_BYTES);
+        if is_due {
+            trim();
+            self.returned = heap_bytes().map_or(0, |(_, free)| free);
+        }
+        is_due
+    }
+
+    /// `faulted` is the memory that the kernel has provided since the last measurement. It includes returned memory that
+    /// has been used and freed in the meantime.
+    fn is_due(&mut self, used: usize, free: usize, faulted: usize) -> bool {
+        self.returned = self.returned.saturating_sub(faulted).min(free);
         // Memory that is free only for a moment is needed again.
         let lasting = free.min(mem::replace(&mut self.last_free, free));
         lasting.saturating_sub(self.returned) >= MIN_FREE_BYTES.max(used / 4)
     }
+}
+
+/// Calls `action`, and returns the earliest time at which it may be called again. The time for which the thread was not
+/// running, on a busy machine, does not count.
+fn with_next_time<T>(action: impl FnOnce() -> T) -> (T, Instant) {
+    let start = thread_time();
+    let output = action();
+    let duration = thread_time().saturating_sub(start);
+    (output, Instant::now() + MIN_INTERVAL.max(duration * TIME_PARTS))
+}
+
+/// Returns the CPU time of this thread.
+fn thread_time() -> Duration {
+    if cfg!(miri) {
+        return Duration::ZERO;
+    }
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 /// Returns the used and the free memory of the heap of all threads in bytes, modulo 4 GiB. Large blocks, which are not
@@ -156,6 +188,20 @@ fn heap_bytes() -> Option<(usize, usize)> {
 #[cfg(not(all(target_env = "gnu", not(miri))))]
 fn heap_bytes() -> Option<(usize, usize)> {
     None
+}
+
+/// Returns the number of pages that the kernel has provided to this process, or 0 if the system call is denied.
+fn page_faults() -> u64 {
+    if cfg!(miri) {
+        return 0;
+    }
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is valid. Zeros are a valid value, which remains if the call fails.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    u64::try_from(usage.ru_minflt).unwrap_or(0)
 }
 
 #[cold]
@@ -192,23 +238,22 @@ mod tests {
     #[test]
     fn free_memory_is_returned_once() {
         const MIB: usize = 1 << 20;
-        let mut heap = Heap { not_before: None, last_free: 0, returned: 0 };
-        assert!(!heap.is_due(MIB, 15 * MIB) && !heap.is_due(MIB, 15 * MIB), "a small amount");
-        assert!(!heap.is_due(MIB, 300 * MIB) && !heap.is_due(300 * MIB, MIB), "free only for a moment");
-        assert!(!heap.is_due(MIB, 300 * MIB) && heap.is_due(MIB, 300 * MIB));
+        let mut heap = Heap { not_before: None, last_free: 0, returned: 0, last_faults: 0 };
+        let is_due = |heap: &mut Heap, used, free| heap.is_due(used * MIB, free * MIB, 0);
+        assert!(!is_due(&mut heap, 1, 15) && !is_due(&mut heap, 1, 15), "a small amount");
+        assert!(!is_due(&mut heap, 1, 300) && !is_due(&mut heap, 300, 1), "free only for a moment");
+        assert!(!is_due(&mut heap, 1, 300) && is_due(&mut heap, 1, 300));
         // The allocator still counts returned memory as free.
         heap.returned = 300 * MIB;
-        assert!(!heap.is_due(MIB, 310 * MIB) && !heap.is_due(MIB, 310 * MIB));
+        assert!(!is_due(&mut heap, 1, 310) && !is_due(&mut heap, 1, 310));
         // It is used and freed again.
-        assert!(
-            !heap.is_due(290 * MIB, 10 * MIB) && !heap.is_due(MIB, 300 * MIB) && heap.is_due(MIB, 300 * MIB)
-        );
+        assert!(!is_due(&mut heap, 290, 10) && !is_due(&mut heap, 1, 300) && is_due(&mut heap, 1, 300));
         heap.returned = 0;
-        assert!(
-            !heap.is_due(1000 * MIB, 240 * MIB) && !heap.is_due(1000 * MIB, 240 * MIB),
-            "less than a quarter"
-        );
-        assert!(heap.is_due(900 * MIB, 240 * MIB));
+        assert!(!is_due(&mut heap, 1000, 240) && !is_due(&mut heap, 1000, 240), "less than a quarter");
+        assert!(is_due(&mut heap, 900, 240));
+        // It is used and freed again between two measurements.
+        heap.returned = 240 * MIB;
+        assert!(!heap.is_due(MIB, 240 * MIB, 15 * MIB) && heap.is_due(MIB, 240 * MIB, MIB));
     }
 
     #[test]

@@ -49,6 +49,8 @@ const MEMORY: &[Call] = &[
     Only(libc::SYS_mmap, &[&[Lacks(2, EXECUTABLE)]]),
     // Guard pages of stacks, growing arenas.
     Only(libc::SYS_mprotect, &[&[Lacks(2, EXECUTABLE)]]),
+    // Number of page faults, to return the free memory of the heap.
+    Any(&[libc::SYS_getrusage]),
 ];
 
 /// Options of prctl(2): thread names, the auxiliary vector for the page size (PR_GET_AUXV, Linux 6.4), and memory
