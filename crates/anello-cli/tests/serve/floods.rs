@@ -12,6 +12,7 @@ use anello_test::{driver_flags, hang_timeout, on_each_driver_flag, short_or_long
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, SockRef, Socket, Type};
 
+use crate::common::anello;
 use crate::served;
 use crate::served::tls::{connect_tls, create_identity};
 use crate::served::{BODY, Served, assert_ok_response, document_root, request};
@@ -460,5 +461,32 @@ fn fault_20_encoders_of_unread_responses_use_bounded_memory() {
         drop(clients);
         wait_until(&get);
         server.stop();
+    });
+}
+
+/// The crate `h2` warns of each acknowledgement of a PING that it has not sent.
+#[test]
+fn warnings_of_other_crates_are_suppressed_if_a_client_repeats_them() {
+    const REPEATED: usize = 1000;
+    on_each_driver_flag(|driver| {
+        let document_root = document_root();
+        let log = document_root.path().join("log");
+        let mut command = anello(&["http"]);
+        command.arg(document_root.path()).args(["--addr", "127.0.0.1:0", "--http2", "cleartext"]);
+        command.args(["--cores", "0", "--driver", driver]).stderr(File::create(&log).expect("create file"));
+        let server = Served::spawn(command);
+        let mut client = served::connect(server.address());
+        let acknowledgement = frame(6, 1, 0, b"not sent");
+        let frames =
+            [&frame(4, 0, 0, b"")[..], &acknowledgement.repeat(REPEATED), &frame(6, 0, 0, b"the last")];
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+        client.write_all(&[preface, &frames.concat()[..]].concat()).expect("send frames");
+        // The server has read all of them.
+        read_until(&client, b"the last");
+        server.stop();
+        let log = fs::read_to_string(&log).expect("read log");
+        let count = log.lines().filter(|line| line.contains("PING ack")).count();
+        // Ten in ten seconds, and more only on a very slow machine.
+        assert!((10..REPEATED / 10).contains(&count), "{driver}: {count} lines\n{log}");
     });
 }
