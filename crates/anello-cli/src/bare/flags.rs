@@ -83,8 +83,13 @@ pub struct DiskArguments {
     #[arg(long, value_name = "PATH")]
     pub file: PathBuf,
     /// If the file does not exist, create it with this length in bytes, which must be a multiple of 4096.
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = parse_create_bytes)]
     pub create_bytes: Option<u64>,
     #[command(flatten)]
     pub address: Address,
+}
+
+fn parse_create_bytes(text: &str) -> Result<u64, String> {
+    let bytes = text.parse().ok().filter(|bytes: &u64| *bytes > 0 && bytes.is_multiple_of(4096));
+    bytes.ok_or_else(|| "expected a multiple of 4096 that is greater than 0".to_owned())
 }

@@ -71,7 +71,7 @@ fn disk_worker_runs_command_line() {
 
 #[test]
 fn errors_name_the_cause() {
-    let invalid: [(i32, &[&str], &str); 11] = [
+    let invalid: [(i32, &[&str], &str); 12] = [
         (2, &["kqueue"], "kqueue"),
         (2, &["epoll", "--fast"], "--fast"),
         (2, &["uring", "--rings"], "--rings"),
@@ -82,6 +82,11 @@ fn errors_name_the_cause() {
         (2, &["uring", "--bundles", "--forced-async"], "order"),
         (2, &["uring", "--sqpoll", "100", "--sqpoll-core", "first"], "last"),
         (1, &["disk", "--engine", "pread", "--file", "/nowhere/blocks"], "create it with --create-bytes"),
+        (
+            2,
+            &["disk", "--engine", "pread", "--file", "blocks", "--create-bytes", "1000"],
+            "a multiple of 4096",
+        ),
         (2, &["disk", "--engine", "mmap", "--file", "blocks"], "linux-aio"),
     ];
     for (code, arguments, part) in invalid {

@@ -629,7 +629,9 @@ fn nonexistent_server_pid_fails_with_one_line() {
 
 #[test]
 fn invalid_command_lines_exit_2_with_reason() {
-    let invalid: [(&[&str], &str); 20] = [
+    let long_name = "x".repeat(108);
+    let [long_path, long_abstract_name] = ["unix:/", "unix:@"].map(|prefix| prefix.to_owned() + &long_name);
+    let invalid: [(&[&str], &str); 22] = [
         (&[], "ADDR"),
         (&["nowhere"], "HOST:PORT"),
         (&["127.0.0.1:1", "--connections", "0"], "from 1 to"),
@@ -651,6 +653,8 @@ fn invalid_command_lines_exit_2_with_reason() {
         (&["name.invalid:1", "-n", "5", "-r", "1..2/1"], "of a sweep cannot be limited"),
         (&["name.invalid:1", "--hdr", "-", "--ndjson", "-"], "cannot share standard output"),
         (&["127.0.0.1:1", "--source-addresses", "::1"], "different address families"),
+        (&[&long_path], "use a shorter name"),
+        (&[&long_abstract_name], "use a shorter name"),
     ];
     for (arguments, reason) in invalid {
         let (code, stdout, stderr) = output(arguments);
@@ -658,7 +662,8 @@ fn invalid_command_lines_exit_2_with_reason() {
         assert!(stderr.contains(reason), "{arguments:?}: {stderr}");
     }
     let url = "http://name.invalid/";
-    let invalid: [(&[&str], &str); 6] = [
+    let invalid: [(&[&str], &str); 7] = [
+        (&["--unix", &long_name], "use a shorter name"),
         (&["--method", "CONNECT"], "method CONNECT"),
         (&["--tls-insecure"], "require an https:// URL"),
         (&["--path", "x"], "invalid path"),

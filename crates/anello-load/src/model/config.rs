@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr as UnixAddress;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -393,10 +395,22 @@ impl LoadConfig {
             "ramp must not be longer than warm-up and duration together (shorten the ramp or extend the duration)"
                 .to_owned()
         } else {
+            self.target.validate()?;
             self.protocol.validate()?;
             return self.mode.validate();
         };
         Err(problem)
+    }
+}
+
+impl Address {
+    fn validate(&self) -> Result<(), String> {
+        let address = match self {
+            Self::Tcp(_) => return Ok(()),
+            Self::Unix(path) => UnixAddress::from_pathname(path),
+            Self::Abstract(name) => UnixAddress::from_abstract_name(name),
+        };
+        address.map(drop).map_err(|error| format!("cannot connect to {self}: {error} (use a shorter name)"))
     }
 }
 
