@@ -22,6 +22,9 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// Part of the CPU time of one core that trims may take: one of this many parts.
 const TIME_PARTS: u32 = 100;
 
+/// Estimate of the CPU time after which the kernel has provided a returned page again.
+const FAULT_TIME: Duration = Duration::from_nanos(250);
+
 /// Minimum size of a page.
 const PAGE_BYTES: usize = 4096;
 
@@ -84,7 +87,8 @@ impl HeapTrim {
     /// allocators), and returns `true`.
     ///
     /// A trim visits the heap of all threads, and frees the memory that the runtime of this thread keeps for new tasks.
-    /// There is at most one per second, and fewer if they would take more than 1 % of the time: call this periodically.
+    /// There is at most one per second, and fewer if they would take more than 1 % of the CPU time of a core: call this
+    /// periodically.
     #[inline]
     pub fn update(&self, count: usize) -> bool {
         if !self.is_due(count) {
@@ -94,8 +98,8 @@ impl HeapTrim {
             return false;
         }
         self.peak.set(count);
-        let ((), not_before) = with_next_time(trim);
-        self.not_before.set(Some(not_before));
+        let ((), duration) = with_duration(trim);
+        self.not_before.set(Some(next_time(duration)));
         true
     }
 
@@ -103,8 +107,9 @@ impl HeapTrim {
     /// since the last measurement and have not been returned yet, returns them to the operating system, like
     /// [`update`](Self::update), and returns `true`.
     ///
-    /// There is at most one measurement per second in the process, and fewer if they would take more than 1 % of the time:
-    /// call this periodically, and for two seconds after the last object has been freed.
+    /// There is at most one measurement per second in the process, and fewer if they, and the page faults of programs that
+    /// use returned memory again, would take more than 1 % of the CPU time of a core: call this periodically, and for two
+    /// seconds after the last object has been freed.
     ///
     /// ```
     /// use anello::server::HeapTrim;
@@ -117,9 +122,7 @@ impl HeapTrim {
         if heap.not_before.is_some_and(|not_before| Instant::now() < not_before) {
             return false;
         }
-        let (is_due, not_before) = with_next_time(|| heap.return_if_due());
-        heap.not_before = Some(not_before);
-        is_due
+        heap.return_if_due()
     }
 
     #[inline]
@@ -138,12 +141,18 @@ impl Heap {
     fn return_if_due(&mut self) -> bool {
         let faults = page_faults();
         let new_faults = faults.saturating_sub(mem::replace(&mut self.last_faults, faults));
-        let Some((used, free)) = heap_bytes() else { return false };
-        let is_due = self.is_due(used, free, new_faults as usize * PAGE_BYTES);
-        if is_due {
-            trim();
-            self.returned = heap_bytes().map_or(0, |(_, free)| free);
-        }
+        let faulted = usize::try_from(new_faults).unwrap_or(usize::MAX).saturating_mul(PAGE_BYTES);
+        let pages_used_again = self.returned.min(faulted) / PAGE_BYTES;
+        let (is_due, duration) = with_duration(|| {
+            let Some((used, free)) = heap_bytes() else { return false };
+            let is_due = self.is_due(used, free, faulted);
+            if is_due {
+                trim();
+                self.returned = heap_bytes().map_or(0, |(_, free)| free);
+            }
+            is_due
+        });
+        self.not_before = Some(next_time(duration + FAULT_TIME * pages_used_again as u32));
         is_due
     }
 
@@ -157,13 +166,16 @@ impl Heap {
     }
 }
 
-/// Calls `action`, and returns the earliest time at which it may be called again. The time for which the thread was not
-/// running, on a busy machine, does not count.
-fn with_next_time<T>(action: impl FnOnce() -> T) -> (T, Instant) {
+/// Calls `action`, and returns its CPU time: that for which the thread was not running, on a busy machine, does not count.
+fn with_duration<T>(action: impl FnOnce() -> T) -> (T, Duration) {
     let start = thread_time();
     let output = action();
-    let duration = thread_time().saturating_sub(start);
-    (output, Instant::now() + MIN_INTERVAL.max(duration * TIME_PARTS))
+    (output, thread_time().saturating_sub(start))
+}
+
+/// Returns the earliest time of the next action after one that took this CPU time.
+fn next_time(duration: Duration) -> Instant {
+    Instant::now() + MIN_INTERVAL.max(duration * TIME_PARTS)
 }
 
 /// Returns the CPU time of this thread.
