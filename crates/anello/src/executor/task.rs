@@ -17,7 +17,8 @@
 //! - Only the worker accesses the future, and it drops the future (`None`) before it releases its reference. The last
 //!   waker, on whichever thread it is dropped, only frees memory that no longer contains a future.
 //!
-//! The loom models at the end of this file check the interleavings of wake-ups by other threads and by the worker.
+//! The loom models at the end of this file check the interleavings of wake-ups by other threads and by the worker, one of
+//! them up to a number of preemptions.
 
 use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
