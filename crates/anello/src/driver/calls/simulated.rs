@@ -101,7 +101,7 @@ impl Driver {
     /// Ends the listeners of signals of a simulated host.
     pub fn close_signals(&self, wakes: &mut WakeQueue) {
         if let Some(Uplink { world, host }) = self.uplink() {
-            wakes.deferred_wakers.append(&mut world.borrow_mut().close_signals(host));
+            wakes.extend(world.borrow_mut().close_signals(host));
         }
     }
 

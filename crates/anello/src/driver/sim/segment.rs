@@ -10,7 +10,7 @@ use crate::driver::wake::woken_hosts::HostId;
 pub(super) const SERIAL_BITS: u32 = 40;
 
 /// A socket on a simulated host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RemoteSocket {
     pub host: HostId,
     /// Identifier of its endpoint.

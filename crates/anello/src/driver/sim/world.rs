@@ -8,7 +8,7 @@
 //! never reordered.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
@@ -52,7 +52,7 @@ pub(crate) struct World {
     queue: EventQueue<Event>,
     waited: u64,
     /// Sockets of crashed hosts of which a packet was lost, so that later ones must not be delivered.
-    cut_off: Vec<RemoteSocket>,
+    cut_off: BTreeSet<RemoteSocket>,
     /// Time for which a packet of a connection waits before the connection times out.
     pub(crate) tcp_timeout_ns: u64,
     trace: Trace,
@@ -114,7 +114,7 @@ impl World {
             links: BTreeMap::new(),
             queue: EventQueue::new(),
             waited: 0,
-            cut_off: Vec::new(),
+            cut_off: BTreeSet::new(),
             tcp_timeout_ns: duration_ns(DEFAULT_TCP_TIMEOUT),
             trace: Trace::new(trace_events),
             start_time: None,
@@ -499,7 +499,7 @@ impl World {
         if is_unreachable && (segment.is_datagram() || !is_repeated) {
             self.lose(&segment);
             if !segment.is_datagram() {
-                self.cut_off.push(segment.from);
+                self.cut_off.insert(segment.from);
             }
             return None;
         }
