@@ -53,7 +53,7 @@ pub struct Arguments {
     /// Close connections that are idle for this long, e.g. 60s [default: never]
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub idle_timeout: Option<Duration>,
-    /// Grace period for open connections after a signal; those that remain are reset
+    /// Grace period for open connections after a signal; the remaining ones are reset (TCP)
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "5s")]
     pub drain_timeout: Duration,
     #[command(flatten)]

@@ -213,8 +213,8 @@ impl OpenConnections {
     }
 
     /// Shuts down the read half of every connection, so that its task echoes what was received and finishes. Waits
-    /// until all have finished, the timeout expires, or `abort_requested` completes. Resets the remaining connections:
-    /// after an EOF, their clients would take what they have received for everything.
+    /// until all have finished, the timeout expires, or `abort_requested` completes. Resets the remaining TCP
+    /// connections: after an EOF, their clients would take what they have received for everything.
     pub async fn drain(&self, drain_timeout: Duration, abort_requested: impl Future<Output = ()>) {
         self.is_draining.set(true);
         for (_, shutdown_handle) in self.handles.borrow().iter() {

@@ -35,7 +35,7 @@ pub enum Served {
 }
 
 /// Serves one connection until EOF, until `should_move`, which is called after each message, returns `true`, or until an
-/// operation exceeds the `idle` timeout. If this is a send, the connection is reset, because the client would take an EOF
+/// operation exceeds the `idle` timeout. If this is a send, a TCP connection is reset, because the client would take an EOF
 /// for the end of the response. Otherwise, bytes already in the send queue are still sent.
 pub async fn serve(
     stream: &mut impl ByteStream,

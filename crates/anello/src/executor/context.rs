@@ -151,7 +151,7 @@ pub(super) static WAKER_VTABLE: RawWakerVTable = task::waker_vtable::<Inbox>();
 
 thread_local! {
     static CURRENT: Cell<Option<NonNull<Shared>>> = const { Cell::new(None) };
-    /// Set while any frame on this thread's stack is polling or dropping tasks, of any runtime, to the process that does.
+    /// The process in which a frame on this thread's stack polls or drops tasks, of any runtime, if there is one.
     static RUNNING_IN: Cell<Option<OwnerProcess>> = const { Cell::new(None) };
     /// Serial number of the [`ContextGuard`] that has set `CURRENT`, and the highest number used so far.
     static ENTERED: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
@@ -221,8 +221,8 @@ pub(crate) fn flush_wakes_before_blocking() {
     }
 }
 
-/// Returns whether a runtime is polling or dropping tasks on this thread. The thread must then not block. A runtime of
-/// the parent of a forked child does not run in the child, which can therefore run its own in a poll of the former.
+/// Returns whether a runtime is polling or dropping tasks on this thread. The thread must then not block. Returns `false`
+/// in a child that was forked in a poll: the parent's runtime does not run there, so that the child can run its own.
 pub(crate) fn is_running() -> bool {
     RUNNING_IN.get().is_some_and(OwnerProcess::is_current)
 }

@@ -25,9 +25,9 @@
 //! # Design
 //!
 //! A sender that finds the queue full takes a numbered ticket. When the receiver removes a value, the slot is granted
-//! to the ticket with the lowest number, so a later sender cannot take it. A dropped ticket passes its slot on. One that
-//! is leaked keeps it: to wake all waiting senders for each slot, so that another could take it, would cost a number of
-//! wake-ups that is quadratic in that of the senders.
+//! to the ticket with the lowest number, so a later sender cannot take it. A dropped ticket passes its slot on. A
+//! leaked ticket keeps it: waking all waiting senders for each slot would avoid this, but needs a quadratic number of
+//! wake-ups.
 //!
 //! The state is not borrowed while wakers are cloned, called or dropped, nor while values are dropped, because all of
 //! these can run code that uses the channel.
