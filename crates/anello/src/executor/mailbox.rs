@@ -276,6 +276,17 @@ mod tests {
     }
 
     #[test]
+    fn number_of_a_worker_is_no_other_state() {
+        for worker in 0..3 {
+            let mailbox = Mailbox::<u32>::new();
+            assert!(mailbox.prepare_to_sleep());
+            assert_eq!(mailbox.queue_notify(worker), NotifyResult::Queue);
+            assert!(mailbox.is_asleep() && mailbox.is_notified());
+            assert_eq!(mailbox.notify(), NotifyResult::Sleeping);
+        }
+    }
+
+    #[test]
     fn queued_notification_suppresses_only_same_worker() {
         let mailbox = Mailbox::<u32>::new();
         assert_eq!(mailbox.queue_notify(7), NotifyResult::Awake, "the owner is awake");
