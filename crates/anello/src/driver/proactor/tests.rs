@@ -814,6 +814,33 @@ fn only_aborted_stream_is_reset() {
     }
 }
 
+/// Otherwise, a peer that does not read would delay the shutdown, and one that reads would take the bytes for all.
+#[test]
+fn shutdown_resets_only_streams_with_unsent_bytes() {
+    for is_sending in [true, false] {
+        let (sim, options) = (SimOptions::new(1).socket_buffer_bytes(8), options());
+        let mut kernel = SimCompletion::new(SimNetwork::new(&sim), &sim, &options);
+        let (near, peer) = kernel.sockets_mut().pair_unix().unwrap();
+        let mut proactor = Proactor::new(kernel, &options);
+        let near = proactor.attach(near, Family::Internet, false).unwrap();
+        let mut pair = Pair { proactor, near, far: near };
+        if is_sending {
+            pair.send(&[7; 20]);
+            pair.turns();
+            assert!(pair.proactor.unsent_bytes(near) > 0);
+        }
+        pair.proactor.shut_down(&mut WakeQueue::default()).unwrap();
+        let network = pair.proactor.kernel.sockets_mut();
+        let end = loop {
+            match network.receive(&peer, &mut [0; 8]) {
+                Ok(1..) => {}
+                end => break end.map_err(|error| error.raw_os_error()),
+            }
+        };
+        assert_eq!(end, if is_sending { Err(Some(libc::ECONNRESET)) } else { Ok(0) });
+    }
+}
+
 /// The kernel does not find an operation that moves between its queues. The streams are in the state after such a
 /// cancellation: released, with an operation in flight.
 #[test]

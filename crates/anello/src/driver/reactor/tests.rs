@@ -273,6 +273,32 @@ fn buffers_are_sent_in_order() {
     assert_eq!(pair.receive(), ready(&[7; 8]));
 }
 
+/// Otherwise, the peer would take the bytes that were sent for all.
+#[test]
+fn shutdown_resets_only_streams_with_unsent_bytes() {
+    for is_sending in [true, false] {
+        let sim = SimOptions::new(1).socket_buffer_bytes(SOCKET_BUFFER_BYTES);
+        let mut kernel = SimReadiness::new(SimNetwork::new(&sim));
+        let (near, peer) = kernel.sockets_mut().pair_unix().unwrap();
+        let mut reactor = Reactor::new(kernel, &options(usize::MAX));
+        let near = reactor.attach(near, Family::Internet, false).unwrap();
+        let mut pair = Pair { reactor, near, far: near };
+        if is_sending {
+            assert!(pair.send(&[7; SOCKET_BUFFER_BYTES + 1]));
+            assert_eq!(pair.reactor.unsent_bytes(near), 1);
+        }
+        pair.reactor.shut_down(&mut WakeQueue::default()).unwrap();
+        let network = pair.reactor.kernel.sockets_mut();
+        let end = loop {
+            match network.receive(&peer, &mut [0; SOCKET_BUFFER_BYTES]) {
+                Ok(1..) => {}
+                end => break end.map_err(|error| error.raw_os_error()),
+            }
+        };
+        assert_eq!(end, if is_sending { Err(Some(libc::ECONNRESET)) } else { Ok(0) });
+    }
+}
+
 #[test]
 fn stored_bytes_are_received_before_those_in_the_socket() {
     let mut pair = Pair::immediate();
