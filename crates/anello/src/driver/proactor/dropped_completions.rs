@@ -39,7 +39,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     #[cold]
     #[inline(never)]
-    fn abort_receives(&mut self, wakes: &mut WakeQueue) {
+    pub(super) fn abort_receives(&mut self, wakes: &mut WakeQueue) {
         for key in self.streams.keys() {
             if let Some(stream) = self.streams.get_mut(key)
                 && matches!(stream.receiving, Receiving::Ring | Receiving::Cancelling(Kind::Receive))

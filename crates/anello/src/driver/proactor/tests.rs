@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use super::receive_window::ReceiveWindow;
-use super::stream::{HangupPoll, Received, Receiving, Sending, SourcePoll, Stream};
-use super::{Proactor, ZeroCopySend, cancellation_of};
+use super::stream::{Connect, HangupPoll, Received, Receiving, Sending, SourcePoll, Stream};
+use super::{Proactor, RecoveryCancels, ZERO_COPY_ACK_TIMEOUT_NS, ZeroCopySend, cancellation_of};
 use crate::driver::kernel::Kernel;
 use crate::driver::kernel::op::{Completion, SINGLE_WAKE_UP, Wait};
 use crate::driver::kernel::token::{Kind, Token};
@@ -829,8 +829,10 @@ fn shutdown_resets_only_streams_with_unsent_bytes() {
             pair.turns();
             assert!(pair.proactor.unsent_bytes(near) > 0);
         }
+        let start_ns = pair.proactor.kernel.sockets().now_ns();
         pair.proactor.shut_down(&mut WakeQueue::default()).unwrap();
         let network = pair.proactor.kernel.sockets_mut();
+        assert!(network.now_ns() - start_ns < ZERO_COPY_ACK_TIMEOUT_NS, "no zero-copy send is in flight");
         let end = loop {
             match network.receive(&peer, &mut [0; 8]) {
                 Ok(1..) => {}
@@ -871,6 +873,117 @@ fn operation_that_a_cancellation_has_not_found_is_cancelled_again() {
         pair.proactor.dispatch(&not_found, &mut WakeQueue::default());
         assert!(!pair.proactor.needs_turn());
     }
+}
+
+/// The recovery only finds receives that are in flight after all completions have been read.
+#[test]
+fn receive_that_ends_after_dropped_completions_has_failed() {
+    let mut pair = Pair::new();
+    pair.far().receiving = Receiving::Ring;
+    pair.proactor.abort_receives(&mut WakeQueue::default());
+    pair.complete(Kind::Receive, 0, 0);
+    assert_eq!(pair.receive(), Poll::Ready(Err(Some(libc::ECONNABORTED))));
+}
+
+#[test]
+fn poll_that_a_recovery_does_not_find_has_ended() {
+    // The second one was armed after completions had been dropped.
+    for (sending, expected) in [(Sending::PollInDoubt, Sending::Idle), (Sending::Polling, Sending::Polling)] {
+        let mut pair = Pair::new();
+        pair.near().sending = sending;
+        pair.proactor.recovery =
+            RecoveryCancels { round: 1, targets: vec![Token::new(Kind::Writable, pair.near)] };
+        pair.proactor.on_cancel_not_found(Key { index: 0, generation: 1 }, &mut WakeQueue::default());
+        assert_eq!(pair.near().sending, expected);
+    }
+}
+
+#[test]
+fn only_cancelled_operations_are_cancelled_again() {
+    type Change = fn(&mut Stream<SimSocket>);
+    let cases: [(Change, bool); 8] = [
+        (|stream| stream.hangup_poll = HangupPoll::Armed, false),
+        (|stream| stream.hangup_poll = HangupPoll::Cancelling, true),
+        (|_| {}, false),
+        (|stream| stream.sends.error = NonZero::new(libc::ECONNABORTED), true),
+        // The poll waits for room for the queued bytes.
+        (|stream| stream.sending = Sending::Polling, false),
+        (
+            |stream| {
+                stream.sends.queue.clear();
+                stream.sending = Sending::Polling;
+            },
+            true,
+        ),
+        (|stream| stream.connect = Connect::InFlight, false),
+        (|stream| (stream.connect, stream.released) = (Connect::InFlight, true), true),
+    ];
+    for (index, (change, is_cancelled)) in cases.into_iter().enumerate() {
+        let mut pair = Pair::sending();
+        assert!(!pair.proactor.needs_turn());
+        change(pair.near());
+        let not_found = Completion { token: cancellation_of(pair.near), result: -libc::ENOENT, flags: 0 };
+        pair.proactor.dispatch(&not_found, &mut WakeQueue::default());
+        assert_eq!(pair.proactor.needs_turn(), is_cancelled, "case {index}");
+    }
+}
+
+#[test]
+fn only_cancelled_polls_of_a_source_are_cancelled_again() {
+    for (poll, is_cancelled) in [(SourcePoll::Armed, false), (SourcePoll::Cancelling, true)] {
+        let mut proactor = Pair::new().proactor;
+        proactor.turn(Wait::None, &mut WakeQueue::default()).unwrap();
+        let socket = proactor.kernel.sockets_mut().open(false).unwrap();
+        let source = proactor.register(Rc::new(socket), Interest::READABLE).unwrap();
+        proactor.sources.get_mut(source).unwrap().polls[Direction::Read as usize] = poll;
+        assert!(!proactor.needs_turn());
+        let not_found = Completion { token: cancellation_of(source), result: -libc::ENOENT, flags: 0 };
+        proactor.dispatch(&not_found, &mut WakeQueue::default());
+        assert_eq!(proactor.needs_turn(), is_cancelled);
+    }
+}
+
+#[test]
+fn zero_copy_send_is_interrupted() {
+    let sim = SimOptions::new(1).socket_buffer_bytes(8);
+    let mut pair = Pair::with(Family::Internet, &sim, &with_thresholds(1000, 32));
+    pair.send(&[7; 40]);
+    pair.turns();
+    assert!(matches!(pair.near().sending, Sending::ZeroCopy(_)) && !pair.proactor.needs_turn());
+    pair.proactor.send_again(pair.near);
+    assert!(pair.proactor.needs_turn());
+}
+
+#[test]
+fn only_failed_zero_copy_send_is_cancelled_again() {
+    for is_failed in [false, true] {
+        let sim = SimOptions::new(1).socket_buffer_bytes(8);
+        let mut pair = Pair::with(Family::Internet, &sim, &with_thresholds(1000, 32));
+        pair.send(&[7; 40]);
+        pair.turns();
+        let Sending::ZeroCopy(send_key) = pair.near().sending else { panic!("{:?}", pair.near().sending) };
+        pair.near().sends.error = NonZero::new(libc::ECONNABORTED).filter(|_| is_failed);
+        let not_found = Completion { token: cancellation_of(send_key), result: -libc::ENOENT, flags: 0 };
+        pair.proactor.dispatch(&not_found, &mut WakeQueue::default());
+        assert_eq!(pair.proactor.needs_turn(), is_failed);
+    }
+}
+
+#[test]
+fn bytes_of_a_short_zero_copy_send_are_sent() {
+    let (mut pair, send_key) = Pair::sending_zero_copy();
+    assert_eq!(pair.proactor.unsent_bytes(pair.near), 40);
+    pair.complete_token(Token::new(Kind::SendZeroCopy, send_key), 10, Completion::MORE);
+    assert_eq!(pair.proactor.unsent_bytes(pair.near), 30);
+}
+
+#[test]
+fn peek_at_eof_returns_the_error_of_a_send() {
+    let mut pair = Pair::direct();
+    pair.far().sends.error = NonZero::new(libc::ECONNRESET);
+    pair.proactor.release(pair.near);
+    pair.turns();
+    assert_eq!(pair.peek(5), Poll::Ready(Err(Some(libc::ECONNRESET))));
 }
 
 #[test]

@@ -2,14 +2,16 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZero;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use super::Reactor;
 use crate::driver::counters::DriverMetrics;
 use crate::driver::epoll::Epoll;
-use crate::driver::kernel::Kernel;
 use crate::driver::kernel::op::Wait;
+use crate::driver::kernel::token::{Kind, Token};
+use crate::driver::kernel::{Edge, Kernel};
 use crate::driver::memory::key::Key;
 use crate::driver::settings::options::DriverOptions;
 use crate::driver::settings::sim_options::{SimFaults, SimOptions};
@@ -271,6 +273,50 @@ fn buffers_are_sent_in_order() {
     assert!(pair.reactor.poll_send_vectored(pair.near, &mut outgoing, Waker::noop()).is_ready());
     assert_eq!(pair.sends(), (0, 1));
     assert_eq!(pair.receive(), ready(&[7; 8]));
+}
+
+#[test]
+fn interrupted_send_waits_for_no_event() {
+    let mut pair = Pair::immediate();
+    assert!(pair.send(&[7; SOCKET_BUFFER_BYTES + 1]));
+    let Reactor { kernel, streams, .. } = &mut pair.reactor;
+    let far = &streams.get(pair.far).unwrap().socket;
+    kernel.sockets_mut().receive(far, &mut [0; SOCKET_BUFFER_BYTES]).unwrap();
+    assert_eq!(pair.reactor.unsent_bytes(pair.near), 1);
+    pair.reactor.send_again(pair.near, &mut WakeQueue::default());
+    assert_eq!(pair.reactor.unsent_bytes(pair.near), 0);
+}
+
+#[test]
+fn release_aborts_a_connect_only_if_bytes_wait_for_it() {
+    let mut pair = Pair::immediate();
+    let near = pair.reactor.streams.get_mut(pair.near).unwrap();
+    (near.connecting, near.writable) = (true, false);
+    assert!(pair.send(b"abc"));
+    assert!(!pair.reactor.release(pair.near), "the bytes are dropped");
+    assert!(pair.reactor.streams.get(pair.near).is_none());
+}
+
+#[test]
+fn short_read_after_a_hangup_is_inconclusive() {
+    let mut pair = Pair::immediate();
+    let mut is_inconclusive = |hung_up| {
+        let token = Token::new(Kind::Readable, pair.far);
+        let edge = Edge { token, readable: true, writable: false, hung_up, events: 0 };
+        pair.reactor.on_edge(pair.far, edge, &mut WakeQueue::default());
+        pair.reactor.streams.get(pair.far).unwrap().reads.short_read_is_inconclusive
+    };
+    assert!(!is_inconclusive(false) && is_inconclusive(true));
+    assert!(is_inconclusive(false), "no further event reports the hangup");
+}
+
+#[test]
+fn peek_at_eof_returns_the_error_of_a_send() {
+    let mut pair = Pair::immediate();
+    pair.reactor.streams.get_mut(pair.far).unwrap().sends.error = NonZero::new(libc::ECONNRESET);
+    pair.reactor.release(pair.near);
+    pair.turn();
+    assert_eq!(pair.peek(5), Poll::Ready(Err(Some(libc::ECONNRESET))));
 }
 
 /// Otherwise, the peer would take the bytes that were sent for all.
