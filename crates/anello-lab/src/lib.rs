@@ -63,4 +63,4 @@ pub use run::local::LocalMachine;
 pub use run::machine::{self, Machine, MachineError, Running, Usage};
 pub use run::process::ServerProcess;
 pub use run::progress::{Observer, Progress};
-pub use run::{LabError, ResumeError, checkpoint, tls};
+pub use run::{Difference, LabError, ResumeError, check_same_scenario, checkpoint, tls};

@@ -306,18 +306,31 @@ fn interrupted_run_is_resumed() {
     assert!(complete.checks.iter().all(|check| check.passed), "{:?}", complete.checks);
     assert_eq!(complete.plan.scenario.text, text);
     assert!(complete.slices.len() >= 10 * 3 * 3);
-    fs::write(&scenario, text.replace("reference = \"bare", "reference = \"anello")).unwrap();
     let scenario = scenario.to_str().unwrap();
-    for (flags, property) in
-        [(["--contender", "x=/bin/true"], "list of contenders"), (["--scenario", scenario], "reference")]
-    {
+    let assert_rejected = |flags: [&str; 2], property: &str| {
         let mut command = lab(&["--resume", json.to_str().unwrap()]);
         let Output { status, stderr, .. } = command.args(flags).output().unwrap();
         let stderr = String::from_utf8_lossy(&stderr);
-        assert_eq!(status.code(), Some(2), "{stderr}");
+        assert_eq!(status.code(), Some(2), "{property}: {stderr}");
         let problem = format!("anello: cannot resume the run: {property} differs: ");
         assert!(stderr.contains(&problem) && stderr.contains("start a new one"), "{stderr}");
+    };
+    assert_rejected(["--contender", "x=/bin/true"], "list of contenders");
+    for (old, new, property) in [
+        ("reference = \"bare", "reference = \"anello", "reference"),
+        ("connections = [1, 3]", "connections = [1, 4]", "cell 2"),
+        ("passes = 5", "passes = 6", "number of passes"),
+        ("slice = \"10ms\"", "slice = \"20ms\"", "slice length in ns"),
+        ("rounds = 3", "rounds = 3\nseed = 2", "seed"),
+    ] {
+        fs::write(scenario, text.replace(old, new)).unwrap();
+        assert_rejected(["--scenario", scenario], property);
     }
+    // The title does not affect the measurements.
+    fs::write(scenario, text.replace("Two servers", "Two fast servers")).unwrap();
+    let same =
+        lab(&["--resume", json.to_str().unwrap(), "--scenario", scenario, "--out", out]).output().unwrap();
+    assert!(same.status.success(), "{}", String::from_utf8_lossy(&same.stderr));
 }
 
 #[test]

@@ -38,7 +38,7 @@ use crate::plan::limits::ConfigError;
 use crate::result::Failure;
 use crate::run::machine::MachineError;
 
-pub use record::ResumeError;
+pub use record::{Difference, ResumeError, check_same_scenario};
 
 /// Reason why a run has no result.
 #[derive(Debug, Clone, PartialEq, Error)]

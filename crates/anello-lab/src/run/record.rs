@@ -16,24 +16,29 @@ use crate::result::measure::Measure;
 use crate::result::{Completed, ContenderRecord, LabResult, Plan, SCHEMA, SCHEMA_VERSION};
 use crate::run::machine::{Machine, MachineError};
 
-/// Difference that prevents a run from being resumed.
+/// Reason why a run cannot be resumed: a property differs.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{property} differs: {previous} in the previous run, {current} now")]
 pub struct ResumeError {
+    difference: Difference,
     property: String,
     previous: String,
     current: String,
-    is_of_machine: bool,
+}
+
+/// Where a run differs from the run that it resumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Difference {
+    /// In what was requested: the scenario or a flag.
+    Plan,
+    /// In the version of anello, a program or the machine.
+    Environment,
 }
 
 impl ResumeError {
-    /// Returns whether the machine, or a program on it, differs, and not the requested plan.
-    pub fn is_of_machine(&self) -> bool {
-        self.is_of_machine
-    }
-
-    fn of_machine(self) -> Self {
-        Self { is_of_machine: true, ..self }
+    /// Returns where the two runs differ.
+    pub fn difference(&self) -> Difference {
+        self.difference
     }
 }
 
@@ -85,7 +90,7 @@ pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> Result<LabRe
 
 /// Continues `previous`, whose plan and contenders must match those of `fresh`. Drops the data of incomplete cells.
 pub fn resume(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, ResumeError> {
-    check_same_plan(&previous, &fresh)?;
+    check_same_run(&previous, &fresh)?;
     let completed: HashSet<Completed> = previous.completed.iter().copied().collect();
     previous.slices.retain(|slice| completed.contains(&Completed { pass: slice.pass, cell: slice.cell }));
     previous.latencies.retain(|record| record.unfinished_pass.is_none());
@@ -108,75 +113,102 @@ pub fn resume(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, Re
     Ok(previous)
 }
 
-fn check_same_plan(previous: &LabResult, fresh: &LabResult) -> Result<(), ResumeError> {
-    let (old, new) = (&previous.plan, &fresh.plan);
-    check_equal("version", &old.version, &new.version).map_err(ResumeError::of_machine)?;
-    check_equal("scenario", &old.scenario.name, &new.scenario.name)?;
-    check_equal("seed", old.seed, new.seed)?;
-    check_equal("slice length in ns", old.slice_ns, new.slice_ns)?;
-    check_equal("warm-up in ns", old.warm_up_ns, new.warm_up_ns)?;
-    check_equal("number of passes", old.passes, new.passes)?;
-    check_equal("number of rounds", old.rounds, new.rounds)?;
-    check_equal("reference", &old.reference, &new.reference)?;
-    check_equal("CPU share of servers", old.server_share, new.server_share)?;
-    check_equal("load generator driver", &old.load_driver, &new.load_driver)?;
-    let hosts = |plan: &Plan| plan.network.as_ref().map(NetworkPath::hosts);
-    check_equal("hosts (--server-host, --load-host)", hosts(old), hosts(new))?;
-    if old.disk_file.is_some() {
-        check_equal("file of the disk workers (--disk-file)", &old.disk_file, &new.disk_file)?;
-    }
-    check_equal("stolen time limit", old.stolen_fraction_limit, new.stolen_fraction_limit)?;
-    check_equal("check setting", old.checked, new.checked)?;
-    check_equal("number of cells", old.cells.len(), new.cells.len())?;
-    for (index, (old, new)) in old.cells.iter().zip(&new.cells).enumerate() {
-        check_equal(&format!("cell {}", index + 1), old.to_string(), new.to_string())?;
-    }
+/// Checks that two scenarios plan the same measurements, before flags change the plan. A resumed run keeps the plan of
+/// the previous run, and would ignore a change in its scenario.
+///
+/// # Errors
+/// Returns the first difference.
+pub fn check_same_scenario(previous: &LabConfig, current: &LabConfig) -> Result<(), ResumeError> {
+    check_same_plan(&plan(previous), &plan(current))
+}
+
+fn check_same_run(previous: &LabResult, fresh: &LabResult) -> Result<(), ResumeError> {
+    check_environment("version", &previous.plan.version, &fresh.plan.version)?;
+    check_same_plan(&previous.plan, &fresh.plan)?;
     let names = |result: &LabResult| -> Vec<String> {
         result.contenders.iter().map(|contender| contender.name.clone()).collect()
     };
-    check_equal("list of contenders", names(previous), names(fresh))?;
+    check_plan("list of contenders", names(previous), names(fresh))?;
     for (old, new) in previous.contenders.iter().zip(&fresh.contenders) {
-        check_equal(&format!("command of {}", new.name), &old.command, &new.command)?;
-        check_equal(&format!("declared version of {}", new.name), &old.version, &new.version)?;
-        check_equal(
-            &format!("maximum number of connections of {}", new.name),
-            old.connections_limit,
-            new.connections_limit,
-        )?;
-        check_equal(&format!("resources of {}", new.name), &old.serves, &new.serves)?;
-        let hashes = |record: &ContenderRecord| -> Vec<String> {
-            let executables = record.executables.iter();
-            executables.map(|executable| format!("{} {}", executable.file, executable.short())).collect()
-        };
-        let property = format!("program of {} (by its hash)", new.name);
-        check_equal(&property, hashes(old), hashes(new)).map_err(ResumeError::of_machine)?;
+        check_same_contender(old, new)?;
     }
-    check_same_cores(old, new).map_err(ResumeError::of_machine)?;
-    check_same_machine(&previous.environment, &fresh.environment).map_err(ResumeError::of_machine)
+    check_environment("server cores", &previous.plan.server_cores, &fresh.plan.server_cores)?;
+    check_environment("load generator cores", &previous.plan.load_cores, &fresh.plan.load_cores)?;
+    check_same_machine(&previous.environment, &fresh.environment)
 }
 
-fn check_same_cores(old: &Plan, new: &Plan) -> Result<(), ResumeError> {
-    check_equal("server cores", &old.server_cores, &new.server_cores)?;
-    check_equal("load generator cores", &old.load_cores, &new.load_cores)
+fn check_same_plan(old: &Plan, new: &Plan) -> Result<(), ResumeError> {
+    check_plan("scenario", &old.scenario.name, &new.scenario.name)?;
+    check_plan("seed", old.seed, new.seed)?;
+    check_plan("slice length in ns", old.slice_ns, new.slice_ns)?;
+    check_plan("warm-up in ns", old.warm_up_ns, new.warm_up_ns)?;
+    check_plan("number of passes", old.passes, new.passes)?;
+    check_plan("number of rounds", old.rounds, new.rounds)?;
+    check_plan("reference", &old.reference, &new.reference)?;
+    check_plan("CPU share of servers", old.server_share, new.server_share)?;
+    check_plan("load generator driver", &old.load_driver, &new.load_driver)?;
+    let hosts = |plan: &Plan| plan.network.as_ref().map(NetworkPath::hosts);
+    check_plan("hosts (--server-host, --load-host)", hosts(old), hosts(new))?;
+    if old.disk_file.is_some() {
+        check_plan("file of the disk workers (--disk-file)", &old.disk_file, &new.disk_file)?;
+    }
+    check_plan("stolen time limit", old.stolen_fraction_limit, new.stolen_fraction_limit)?;
+    check_plan("check setting", old.checked, new.checked)?;
+    check_plan("number of cells", old.cells.len(), new.cells.len())?;
+    for (index, (old, new)) in old.cells.iter().zip(&new.cells).enumerate() {
+        check_plan(&format!("cell {}", index + 1), old.to_string(), new.to_string())?;
+    }
+    Ok(())
+}
+
+fn check_same_contender(old: &ContenderRecord, new: &ContenderRecord) -> Result<(), ResumeError> {
+    let name = &new.name;
+    check_plan(&format!("command of {name}"), &old.command, &new.command)?;
+    check_plan(&format!("declared version of {name}"), &old.version, &new.version)?;
+    let property = format!("maximum number of connections of {name}");
+    check_plan(&property, old.connections_limit, new.connections_limit)?;
+    check_plan(&format!("resources of {name}"), &old.serves, &new.serves)?;
+    let hashes = |record: &ContenderRecord| -> Vec<String> {
+        let executables = record.executables.iter();
+        executables.map(|executable| format!("{} {}", executable.file, executable.short())).collect()
+    };
+    check_environment(&format!("program of {name} (by its hash)"), hashes(old), hashes(new))
 }
 
 /// Compares the properties that affect every measurement. Volatile properties such as the load average are ignored.
 fn check_same_machine(old: &Environment, new: &Environment) -> Result<(), ResumeError> {
-    check_equal("kernel", &old.kernel, &new.kernel)?;
-    check_equal("CPU", &old.cpu_model, &new.cpu_model)?;
-    check_equal("congestion control", &old.congestion_control, &new.congestion_control)?;
-    check_equal("TCP receive buffer", &old.tcp_receive_buffer, &new.tcp_receive_buffer)?;
-    check_equal("TCP send buffer", &old.tcp_send_buffer, &new.tcp_send_buffer)?;
-    check_equal("CPU limit of the control group", &old.cpu_limit, &new.cpu_limit)?;
-    check_equal("open file limit", &old.open_files, &new.open_files)
+    check_environment("kernel", &old.kernel, &new.kernel)?;
+    check_environment("CPU", &old.cpu_model, &new.cpu_model)?;
+    check_environment("congestion control", &old.congestion_control, &new.congestion_control)?;
+    check_environment("TCP receive buffer", &old.tcp_receive_buffer, &new.tcp_receive_buffer)?;
+    check_environment("TCP send buffer", &old.tcp_send_buffer, &new.tcp_send_buffer)?;
+    check_environment("CPU limit of the control group", &old.cpu_limit, &new.cpu_limit)?;
+    check_environment("open file limit", &old.open_files, &new.open_files)
 }
 
-fn check_equal<T: PartialEq + Debug>(property: &str, previous: T, current: T) -> Result<(), ResumeError> {
+fn check_plan<T: PartialEq + Debug>(property: &str, previous: T, current: T) -> Result<(), ResumeError> {
+    check_equal(Difference::Plan, property, previous, current)
+}
+
+fn check_environment<T: PartialEq + Debug>(
+    property: &str,
+    previous: T,
+    current: T,
+) -> Result<(), ResumeError> {
+    check_equal(Difference::Environment, property, previous, current)
+}
+
+fn check_equal<T: PartialEq + Debug>(
+    difference: Difference,
+    property: &str,
+    previous: T,
+    current: T,
+) -> Result<(), ResumeError> {
     if previous == current {
         return Ok(());
     }
     let (previous, current) = (format!("{previous:?}"), format!("{current:?}"));
-    Err(ResumeError { property: property.to_owned(), previous, current, is_of_machine: false })
+    Err(ResumeError { difference, property: property.to_owned(), previous, current })
 }
 
 fn plan(config: &LabConfig) -> Plan {

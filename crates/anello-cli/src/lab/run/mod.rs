@@ -18,8 +18,8 @@ use std::time::Duration;
 use anello_lab::hosts::AgentProgram;
 use anello_lab::tls::Identity;
 use anello_lab::{
-    Hosts, Instructions, LabConfig, LabError, LabResult, Load, LocalMachine, Machine, Resources, checkpoint,
-    hosts, preset, resolve, run_from,
+    Difference, Hosts, Instructions, LabConfig, LabError, LabResult, Load, LocalMachine, Machine, Resources,
+    ScenarioRecord, check_same_scenario, checkpoint, hosts, preset, resolve, run_from,
 };
 use clap::ValueEnum;
 
@@ -92,13 +92,7 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     // Restores the CPU affinity of this thread, because writing the reports needs no reserved core, and stops the agents
     // on other hosts.
     drop((load, machine, hosts));
-    let mut result = result.map_err(|error| match error {
-        LabError::Contender(_) => usage_error(format!("{error} (correct its command, or use --keep-going)")),
-        LabError::Resume(ref difference) if !difference.is_of_machine() => {
-            usage_error(format!("{error} (pass the flags of the previous run, or start a new one)"))
-        }
-        error => io::Error::other(error),
-    })?;
+    let mut result = result.map_err(run_error)?;
     for note in notes {
         if !result.notes.contains(&note) {
             result.notes.push(note);
@@ -106,6 +100,16 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     }
     let exit_code = report(&result, arguments)?;
     lost.map_or(Ok(exit_code), |reason| Err(io::Error::other(reason)))
+}
+
+fn run_error(error: LabError) -> io::Error {
+    match error {
+        LabError::Contender(_) => usage_error(format!("{error} (correct its command, or use --keep-going)")),
+        LabError::Resume(ref resume) if resume.difference() == Difference::Plan => usage_error(format!(
+            "{error} (pass the flags and the scenario of the previous run, or start a new one)"
+        )),
+        error => io::Error::other(error),
+    }
 }
 
 /// Connects to the hosts in the flags or of the resumed run. Returns the connections and the address of the server host;
@@ -189,6 +193,11 @@ fn configuration(
     let (file_name, text) = scenario_text(arguments, previous)?;
     let mut config =
         resolve(&file_name, &text, resources).map_err(|error| invalid_input(error.to_string()))?;
+    if let (Some(previous), Some(_)) = (previous, &arguments.scenario) {
+        let ScenarioRecord { name, text, .. } = &previous.plan.scenario;
+        let scenario = resolve(name, text, resources).map_err(|error| invalid_input(error.to_string()))?;
+        check_same_scenario(&scenario, &config).map_err(|error| run_error(error.into()))?;
+    }
     config.startup.launcher = launcher()?;
     config.add_contenders(&arguments.contender).map_err(|error| usage_error(error.to_string()))?;
     let executable = std::env::current_exe()?;

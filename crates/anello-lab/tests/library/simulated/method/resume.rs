@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use anello_lab::result::Outcome;
-use anello_lab::{Cell, LabConfig, LabError, LabResult, echo_cells, run_from};
+use anello_lab::{Cell, Difference, LabConfig, LabError, LabResult, echo_cells, run_from};
 
 use super::{CheckpointRecorder, config, servers, simulate, simulate_on};
 use crate::simulated::simulation::{Fault, Noise, SimulatedServer, Simulation};
@@ -95,7 +95,7 @@ fn resume_rejects_different_plan() {
         let simulation = Simulation::new(7, Noise::NONE, &servers(&field));
         match simulate_on(&simulation, &other, Some(result.clone())) {
             Err(LabError::Resume(why)) => {
-                assert_eq!((simulation.processes_started(), why.is_of_machine()), (0, false));
+                assert_eq!((simulation.processes_started(), why.difference()), (0, Difference::Plan));
                 why.to_string()
             }
             other => panic!("not rejected: {other:?}"),
@@ -134,7 +134,7 @@ fn resume_rejects_rebuilt_program() {
     match again() {
         Err(LabError::Resume(why)) => {
             assert!(why.to_string().starts_with("program of one (by its hash) differs: "), "{why}");
-            assert!(why.is_of_machine());
+            assert_eq!(why.difference(), Difference::Environment);
         }
         other => panic!("not rejected: {other:?}"),
     }
@@ -148,7 +148,7 @@ fn resume_rejects_different_congestion_control() {
     result.environment.congestion_control = Some("bbr".to_owned());
     let again = simulate_on(&Simulation::new(7, Noise::NONE, &field), &config, Some(result));
     let Err(LabError::Resume(why)) = again else { panic!("not rejected: {again:?}") };
-    assert!(why.is_of_machine());
+    assert_eq!(why.difference(), Difference::Environment);
     assert_eq!(
         why.to_string(),
         "congestion control differs: Some(\"bbr\") in the previous run, Some(\"cubic\") now"
