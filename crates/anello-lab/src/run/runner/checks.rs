@@ -15,6 +15,15 @@ const CHECK_TLS_CONNECTIONS: usize = 1000;
 
 const START: &str = "start";
 
+/// The checks of a contender.
+#[derive(Default)]
+struct PlannedChecks {
+    /// Empty if the contender is only started.
+    checks: Vec<Check>,
+    /// Reason why [`Check::ManyConnections`] uses fewer connections than usual.
+    connections_note: Option<String>,
+}
+
 impl Runner<'_> {
     /// Checks all contenders, once per run. A contender that fails is excluded from the run. One that cannot be started
     /// ends the run, unless the run keeps going: it is usually a mistake in its command.
@@ -48,7 +57,7 @@ impl Runner<'_> {
     }
 
     fn check(&mut self, index: usize) -> Result<(), RunError> {
-        let (checks, fewer) = self.checks_of(index)?;
+        let PlannedChecks { checks, connections_note } = self.planned_checks(index)?;
         let only_starts = checks.is_empty();
         // A resumed run may have completed some of the checks.
         let pending: Vec<Check> =
@@ -66,20 +75,19 @@ impl Runner<'_> {
             Err(error) => return self.start_failed(index, error, start_ns),
         }
         for check in pending {
-            let fewer = fewer.as_ref().filter(|_| matches!(check, Check::ManyConnections(..)));
-            if !self.run_check(index, check, fewer)? {
+            let has_note = matches!(check, Check::ManyConnections(..));
+            if !self.run_check(index, check, connections_note.as_deref().filter(|_| has_note))? {
                 break;
             }
         }
         Ok(self.stop_contender(index)?)
     }
 
-    /// Returns the checks of a contender, and a note if it is checked with fewer connections than usual. A disk worker
-    /// has no clients: it is only started.
-    fn checks_of(&mut self, index: usize) -> Result<(Vec<Check>, Option<String>), MachineError> {
+    /// Returns the checks of a contender. A disk worker has no clients: it is only started.
+    fn planned_checks(&mut self, index: usize) -> Result<PlannedChecks, MachineError> {
         let workload = self.config.cells[0].workload;
         if workload.is_disk() {
-            return Ok((Vec::new(), None));
+            return Ok(PlannedChecks::default());
         }
         let contender = &self.config.contenders[index];
         let max_open_connections = self.machine.max_open_connections()?;
@@ -87,7 +95,7 @@ impl Runner<'_> {
         let default_connections =
             if workload.cipher().is_some() { CHECK_TLS_CONNECTIONS } else { CHECK_CONNECTIONS };
         let connections = default_connections.min(limit).min(max_open_connections);
-        let fewer = (connections < default_connections).then(|| {
+        let connections_note = (connections < default_connections).then(|| {
             let is_own_limit = limit < max_open_connections;
             let cause = if is_own_limit { "limit of the contender" } else { "open file limit of the lab" };
             format!("{connections} instead of {default_connections} connections: {cause}")
@@ -97,7 +105,8 @@ impl Runner<'_> {
         let has_large_replies = targets.is_none_or(|targets| targets.files);
         let stalled = has_large_replies.then_some(Check::StalledReader(targets));
         let checks = [Check::CompleteBytes(targets)].into_iter().chain(stalled);
-        Ok((checks.chain([Check::ManyConnections(targets, connections)]).collect(), fewer))
+        let checks = checks.chain([Check::ManyConnections(targets, connections)]).collect();
+        Ok(PlannedChecks { checks, connections_note })
     }
 
     /// Ends the run, or excludes the contender if the run keeps going.
@@ -117,13 +126,9 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Returns whether the remaining checks of the contender are to be performed.
-    fn run_check(
-        &mut self,
-        index: usize,
-        check: Check,
-        fewer: Option<&String>,
-    ) -> Result<bool, MachineError> {
+    /// Returns whether the remaining checks of the contender are to be performed. Adds the note to the details of the
+    /// outcome.
+    fn run_check(&mut self, index: usize, check: Check, note: Option<&str>) -> Result<bool, MachineError> {
         let Some(address) = self.running[index].as_ref().map(|running| running.address) else {
             return Ok(false);
         };
@@ -138,7 +143,8 @@ impl Runner<'_> {
             return Ok(false); // The check was interrupted.
         }
         let elapsed_ns = self.machine.now_ns().saturating_sub(start_ns);
-        let with_note = |details: Vec<String>| details.into_iter().chain(fewer.cloned()).collect::<Vec<_>>();
+        let with_note =
+            |details: Vec<String>| details.into_iter().chain(note.map(str::to_owned)).collect::<Vec<_>>();
         match outcome {
             Ok(details) => {
                 self.record(index, what, Ok(with_note(details)), elapsed_ns);
