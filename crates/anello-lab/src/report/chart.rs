@@ -146,7 +146,7 @@ fn ratios(result: &LabResult, group: &Group, cells: &[&CellResult], measure: Mea
     chart.y_marks = vec![0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.6, 1.8, 2.0];
     chart.y_marks.retain(|mark| (chart.y_range.0..=chart.y_range.1).contains(mark));
     if limits != RATIO_RANGE {
-        chart.y_marks = logarithmic_marks(chart.y_range);
+        chart.y_marks = logarithmic_marks(chart.y_range.0, chart.y_range.1);
     }
     Some(chart)
 }
@@ -190,7 +190,7 @@ fn scaled(mut chart: Chart, is_logarithmic: bool) -> Option<Chart> {
     chart.y_range = (0.0, high.max(f64::MIN_POSITIVE) * 1.05);
     if is_logarithmic {
         chart.y_range = (low / 1.15, high * 1.15);
-        chart.y_marks = logarithmic_marks(chart.y_range);
+        chart.y_marks = logarithmic_marks(chart.y_range.0, chart.y_range.1);
     }
     Some(chart)
 }
@@ -202,7 +202,7 @@ fn range(series: &[Series]) -> Option<(f64, f64)> {
 }
 
 /// Returns the powers of ten and, if there is room, two and five times each power.
-fn logarithmic_marks((low, high): (f64, f64)) -> Vec<f64> {
+fn logarithmic_marks(low: f64, high: f64) -> Vec<f64> {
     let digits: &[f64] = if high / low < 1e3 { &[1.0, 2.0, 5.0] } else { &[1.0] };
     let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
     let marks = powers.flat_map(|power| digits.iter().map(move |digit| digit * 10f64.powi(power)));
@@ -215,8 +215,8 @@ mod tests {
 
     #[test]
     fn axes_include_all_values_and_are_finite() {
-        assert_eq!(logarithmic_marks((0.9, 25.0)), [1.0, 2.0, 5.0, 10.0, 20.0]);
-        assert_eq!(logarithmic_marks((0.9, 2_500.0)), [1.0, 10.0, 100.0, 1000.0]);
+        assert_eq!(logarithmic_marks(0.9, 25.0), [1.0, 2.0, 5.0, 10.0, 20.0]);
+        assert_eq!(logarithmic_marks(0.9, 2_500.0), [1.0, 10.0, 100.0, 1000.0]);
         let scaled = |y: [f64; 2], is_logarithmic: bool| {
             let series = Series { y: y.map(Some).to_vec(), ..Series::default() };
             scaled(Chart { series: vec![series], ..Chart::default() }, is_logarithmic)

@@ -57,12 +57,12 @@ impl LabResult {
 fn upgrade(value: Value) -> Value {
     match value {
         Value::Array(values) => values.into_iter().map(upgrade).collect(),
-        Value::Object(fields) => fields.into_iter().map(upgrade_field).collect(),
+        Value::Object(fields) => fields.into_iter().map(|(name, value)| upgrade_field(name, value)).collect(),
         value => value,
     }
 }
 
-fn upgrade_field((name, value): (String, Value)) -> (String, Value) {
+fn upgrade_field(name: String, value: Value) -> (String, Value) {
     let value = if name == "quality" && value == "spoilt" { "invalid".into() } else { upgrade(value) };
     let name = match name.strip_prefix("cpu_of_both") {
         Some(rest) => format!("total_cpu{rest}"),

@@ -8,6 +8,7 @@ use std::io;
 use std::path::PathBuf;
 
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use crate::plan::cell::Cell;
@@ -29,6 +30,13 @@ pub struct Identity {
     directory: TempDir,
 }
 
+/// The PEM texts of an [`Identity`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct IdentityPem {
+    certificate: String,
+    key: String,
+}
+
 impl Identity {
     /// Creates a key and a certificate for `localhost` in the directory for temporary files (`TMPDIR` or `/tmp`).
     ///
@@ -38,14 +46,14 @@ impl Identity {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(io::Error::other)?;
         let parameters = CertificateParams::new([SERVER_NAME.to_owned()]).map_err(io::Error::other)?;
         let certificate = parameters.self_signed(&key).map_err(io::Error::other)?;
-        Identity::from_pem(&(certificate.pem(), key.serialize_pem()))
+        Identity::from_pem(&IdentityPem { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
     /// Creates an identity from the PEM texts of another one's certificate and key.
     ///
     /// # Errors
     /// Returns an error with the path if a file cannot be written.
-    pub fn from_pem((certificate, key): &(String, String)) -> io::Result<Identity> {
+    pub fn from_pem(IdentityPem { certificate, key }: &IdentityPem) -> io::Result<Identity> {
         let directory = temporary::create("anello-lab-tls-", 0o700)?;
         temporary::write(&directory, CERTIFICATE_FILE, certificate.as_bytes(), 0o600)?;
         temporary::write(&directory, KEY_FILE, key.as_bytes(), 0o600)?;
@@ -56,8 +64,9 @@ impl Identity {
     ///
     /// # Errors
     /// Returns an error if a file cannot be read.
-    pub fn to_pem(&self) -> io::Result<(String, String)> {
-        Ok((fs::read_to_string(self.certificate())?, fs::read_to_string(self.key())?))
+    pub fn to_pem(&self) -> io::Result<IdentityPem> {
+        let (certificate, key) = (self.certificate(), self.key());
+        Ok(IdentityPem { certificate: fs::read_to_string(certificate)?, key: fs::read_to_string(key)? })
     }
 
     /// Creates an identity if any of these cells uses TLS.

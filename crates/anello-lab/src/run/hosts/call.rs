@@ -13,6 +13,7 @@ use crate::plan::contender::Contender;
 use crate::plan::cores::{allowed_cores, connections_limit, core_siblings};
 use crate::result::Environment;
 use crate::run::load::Check;
+use crate::run::tls::IdentityPem;
 
 /// Line of input that interrupts a check. It has no reply.
 pub(super) const STOP: &str = "stop";
@@ -59,8 +60,8 @@ impl Greeting {
 pub struct Setup {
     /// Configuration of the run, with the cores of the agent's host.
     pub config: LabConfig,
-    /// Certificate and key of TLS servers (PEM).
-    pub identity: Option<(String, String)>,
+    /// Certificate and key of TLS servers.
+    pub identity: Option<IdentityPem>,
     /// Driver of the load generator.
     pub load_driver: String,
 }

@@ -10,7 +10,7 @@ use crate::run::load::{LoadSession, SliceLoad};
 use crate::run::machine::MachineError;
 use crate::run::progress::Progress;
 use crate::run::runner::slices::Measured;
-use crate::run::runner::{Runner, SliceError, SlicePosition, check};
+use crate::run::runner::{CellOfContender, Runner, SliceError, SlicePosition, check};
 
 /// Number of connections opened before the first memory sample. By then, the server has allocated the memory that does
 /// not depend on the number of connections.
@@ -36,7 +36,7 @@ impl Runner<'_> {
                     skipped.insert(index);
                     let (what, consequence) = match error {
                         SliceError::WrongReply(what) => {
-                            self.disqualified.insert((index, cell));
+                            self.disqualified.insert(CellOfContender { contender: index, cell });
                             (what, Consequence::Disqualified)
                         }
                         SliceError::Broken(what) if self.running[index].is_none() => {

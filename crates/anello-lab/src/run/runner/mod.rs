@@ -30,8 +30,21 @@ const STOLEN_RETRIES: usize = 1;
 /// Maximum duration of one step of a contender's own warm-up. The stop flag is checked between steps.
 const WARM_UP_STEP: Duration = Duration::from_millis(250);
 
-/// Latencies by contender and cell.
-type Latencies = HashMap<(usize, usize), Histogram<u64>>;
+/// Indices of a contender and of a cell that it serves.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct CellOfContender {
+    contender: usize,
+    cell: usize,
+}
+
+type Latencies = HashMap<CellOfContender, Histogram<u64>>;
+
+/// Latencies of the cell in progress.
+#[derive(Default)]
+struct PendingLatencies {
+    pass: usize,
+    latencies: Latencies,
+}
 
 pub struct Runner<'a> {
     config: &'a LabConfig,
@@ -46,15 +59,14 @@ pub struct Runner<'a> {
     /// Contenders that have completed their own warm-up since they were started.
     warmed_up: HashSet<usize>,
     busy_when_idle: HashSet<usize>,
-    /// Pairs of a contender and a cell in which it sent wrong bytes.
-    disqualified: HashSet<(usize, usize)>,
+    /// The cells in which contenders sent wrong bytes.
+    disqualified: HashSet<CellOfContender>,
     failed_check: HashSet<usize>,
     /// Contenders that could not be started for this group of cells. They are skipped until the next group.
     skipped: HashSet<usize>,
     /// Latencies of completed cells.
     latencies: Latencies,
-    /// Pass and latencies of the cell in progress.
-    pending: (usize, Latencies),
+    pending: PendingLatencies,
     /// Value that is added to the machine's clock to obtain the time since the start of the run. In a resumed run, this
     /// time includes the parts before the interruption.
     clock_offset_ns: i128,
@@ -91,11 +103,12 @@ impl<'a> Runner<'a> {
         let disqualified = result.failures.iter().filter_map(|failure| {
             let cell = config.cells.iter().position(|&cell| Some(cell) == failure.cell)?;
             (failure.consequence == Consequence::Disqualified)
-                .then(|| Some((contender(&failure.contender)?, cell)))?
+                .then(|| Some(CellOfContender { contender: contender(&failure.contender)?, cell }))?
         });
         let failed_check = result.checks.iter().filter(|check| !check.passed);
         let latencies = result.latencies.iter().filter_map(|record| {
-            Some(((record.contender, record.cell), latency::decode(&record.histogram).ok()?))
+            let LatencyRecord { contender, cell, .. } = *record;
+            Some((CellOfContender { contender, cell }, latency::decode(&record.histogram).ok()?))
         });
         Runner {
             cores: config.all_cores(),
@@ -106,7 +119,7 @@ impl<'a> Runner<'a> {
             failed_check: failed_check.filter_map(|check| contender(&check.contender)).collect(),
             skipped: HashSet::new(),
             latencies: latencies.collect(),
-            pending: (0, HashMap::new()),
+            pending: PendingLatencies::default(),
             clock_offset_ns: i128::from(result.elapsed_ns) - i128::from(machine.now_ns()),
             done: 0,
             ever_started: !result.slices.is_empty(),
@@ -152,9 +165,11 @@ impl<'a> Runner<'a> {
 
     /// Writes the latencies to the result. Returns whether any contender has ever become ready.
     pub fn finish(self) -> bool {
-        let unfinished = Some(self.pending.0);
-        let finished = self.latencies.iter().filter_map(|entry| latency_record(entry, None));
-        let pending = self.pending.1.iter().filter_map(|entry| latency_record(entry, unfinished));
+        let unfinished = Some(self.pending.pass);
+        let finished = self.latencies.iter();
+        let finished = finished.filter_map(|(key, histogram)| latency_record(key, histogram, None));
+        let pending = self.pending.latencies.iter();
+        let pending = pending.filter_map(|(key, histogram)| latency_record(key, histogram, unfinished));
         self.result.latencies = finished.chain(pending).collect();
         self.result.latencies.sort_by_key(|record| (record.cell, record.contender, record.unfinished_pass));
         self.ever_started
@@ -191,8 +206,8 @@ impl<'a> Runner<'a> {
 
     /// Marks a cell as completed and makes its latencies final. Passes a checkpoint to an observer that keeps them.
     fn complete(&mut self, pass: usize, cell: usize) {
-        for (position, histogram) in std::mem::take(&mut self.pending.1) {
-            merge_latencies(&mut self.latencies, position, &histogram);
+        for (key, histogram) in std::mem::take(&mut self.pending.latencies) {
+            merge_latencies(&mut self.latencies, key, &histogram);
         }
         self.result.completed.push(Completed { pass, cell });
         if !self.observer.keeps_checkpoints() {
@@ -200,8 +215,9 @@ impl<'a> Runner<'a> {
         }
         // Only the histograms of this cell have changed. Re-encoding all histograms would take seconds in large runs.
         self.result.latencies.retain(|record| record.cell != cell);
-        let cell_latencies = self.latencies.iter().filter(|((_, key), _)| *key == cell);
-        self.result.latencies.extend(cell_latencies.filter_map(|entry| latency_record(entry, None)));
+        let of_cell = self.latencies.iter().filter(|(key, _)| key.cell == cell);
+        let records = of_cell.filter_map(|(key, histogram)| latency_record(key, histogram, None));
+        self.result.latencies.extend(records);
         self.result.elapsed_ns = self.since_start_ns();
         // If no other checkpoint follows, this file describes an interrupted run.
         self.result.interrupted = true;
@@ -280,12 +296,12 @@ impl<'a> Runner<'a> {
     }
 
     fn start_cell(&mut self, pass: usize, cell: usize) {
-        self.pending = (pass, HashMap::new());
+        self.pending = PendingLatencies { pass, latencies: HashMap::new() };
         self.observer.progress(Progress::Cell { cell: self.config.cells[cell], pass });
     }
 
     fn participates(&self, index: usize, cell: usize) -> bool {
-        !self.disqualified.contains(&(index, cell))
+        !self.disqualified.contains(&CellOfContender { contender: index, cell })
             && !self.failed_check.contains(&index)
             && supports(&self.config.contenders[index], &self.config.cells[cell])
     }
@@ -395,7 +411,7 @@ impl<'a> Runner<'a> {
     ) -> Result<Option<ContenderSession>, MachineError> {
         let what = match error {
             SliceError::WrongReply(what) => {
-                self.disqualified.insert((index, cell));
+                self.disqualified.insert(CellOfContender { contender: index, cell });
                 self.report(index, Some(cell), pass, what, Consequence::Disqualified);
                 return Ok(None);
             }
@@ -488,14 +504,15 @@ impl Drop for Runner<'_> {
 }
 
 fn latency_record(
-    (&(contender, cell), histogram): (&(usize, usize), &Histogram<u64>),
+    &CellOfContender { contender, cell }: &CellOfContender,
+    histogram: &Histogram<u64>,
     unfinished_pass: Option<usize>,
 ) -> Option<LatencyRecord> {
     Some(LatencyRecord { contender, cell, unfinished_pass, histogram: latency::encode(histogram).ok()? })
 }
 
-fn merge_latencies(latencies: &mut Latencies, position: (usize, usize), histogram: &Histogram<u64>) {
-    latency::add(latencies.entry(position).or_insert_with(latency_histogram), histogram);
+fn merge_latencies(latencies: &mut Latencies, key: CellOfContender, histogram: &Histogram<u64>) {
+    latency::add(latencies.entry(key).or_insert_with(latency_histogram), histogram);
 }
 
 fn ready_line_value<'a>(ready_line: &'a str, name: &str) -> Option<&'a str> {

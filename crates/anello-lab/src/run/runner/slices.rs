@@ -5,7 +5,7 @@ use crate::result::{Quality, Slice};
 use crate::run::load::{LoadSession, SliceLoad};
 use crate::run::machine::{MachineError, Usage};
 use crate::run::progress::Progress;
-use crate::run::runner::{Runner, SliceError, SlicePosition, check, merge_latencies};
+use crate::run::runner::{CellOfContender, Runner, SliceError, SlicePosition, check, merge_latencies};
 
 impl Runner<'_> {
     /// Runs and measures one slice of load. Its latencies are recorded only if the slice is clean.
@@ -55,7 +55,8 @@ impl Runner<'_> {
         let slice = self.slice_record(index, position, start_ns, &measured);
         let quality = slice.quality;
         if quality == Quality::Clean {
-            merge_latencies(&mut self.pending.1, (index, position.cell), &measured.load.latency);
+            let key = CellOfContender { contender: index, cell: position.cell };
+            merge_latencies(&mut self.pending.latencies, key, &measured.load.latency);
         }
         self.push_slice(slice);
         session.settle()?;
