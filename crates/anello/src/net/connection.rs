@@ -526,16 +526,18 @@ impl Connection {
     }
 
     pub async fn send_with_fds(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
-        let message = (bytes, descriptors);
-        let send = |driver: &mut Driver, waker: &Waker| driver.poll_send_with_fds(self.key, message, waker);
+        let send = |driver: &mut Driver, waker: &Waker| {
+            driver.poll_send_with_fds(self.key, bytes, descriptors, waker)
+        };
         poll_fn(|context| self.polled(context, send)).await
     }
 
     pub(super) async fn receive_with_fds(&self, buffer: &mut [u8]) -> io::Result<(usize, ReceivedFds)> {
         let mut descriptors = ReceivedFds::default();
         let receive = |context: &mut Context<'_>| {
-            let into = (&mut *buffer, &mut descriptors);
-            self.polled(context, |driver, waker| driver.poll_receive_with_fds(self.key, into, waker))
+            self.polled(context, |driver, waker| {
+                driver.poll_receive_with_fds(self.key, buffer, &mut descriptors, waker)
+            })
         };
         let count = poll_fn(receive).await?;
         Ok((count, descriptors))

@@ -135,19 +135,23 @@ impl Driver {
     pub fn poll_send_with_fds(
         &mut self,
         key: Key,
-        message: (&[u8], &[BorrowedFd<'_>]),
+        data: &[u8],
+        descriptors: &[BorrowedFd<'_>],
         waker: &Waker,
     ) -> PollIo<usize> {
-        dispatch!(&mut *self.backend, machine => machine.poll_send_with_fds(key, message, waker))
+        dispatch!(&mut *self.backend, machine => machine.poll_send_with_fds(key, data, descriptors, waker))
     }
 
     pub fn poll_receive_with_fds(
         &mut self,
         key: Key,
-        into: (&mut [u8], &mut ReceivedFds),
+        buffer: &mut [u8],
+        descriptors: &mut ReceivedFds,
         waker: &Waker,
     ) -> PollIo<usize> {
-        dispatch!(&mut *self.backend, machine => machine.poll_receive_with_fds(key, into, waker))
+        dispatch!(&mut *self.backend, machine => {
+            machine.poll_receive_with_fds(key, buffer, descriptors, waker)
+        })
     }
 
     pub fn poll_peek(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> PollIo<usize> {

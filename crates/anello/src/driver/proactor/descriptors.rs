@@ -20,15 +20,15 @@ impl<K: CompletionKernel> Proactor<K> {
     pub fn poll_send_with_fds(
         &mut self,
         key: Key,
-        message: (&[u8], &[BorrowedFd<'_>]),
+        data: &[u8],
+        descriptors: &[BorrowedFd<'_>],
         waker: &Waker,
     ) -> PollIo<usize> {
         ready!(self.poll_flush(key, waker))?;
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         stream.sends.check_open()?;
         if stream.sending == Sending::Idle {
-            let (sockets, (data, descriptors)) = (self.kernel.sockets_mut(), message);
-            let sends = &mut stream.sends;
+            let (sockets, sends) = (self.kernel.sockets_mut(), &mut stream.sends);
             if let Some(count) =
                 sends.send_with_fds(sockets, &stream.socket, data, descriptors, &mut self.metrics)?
             {
@@ -45,7 +45,8 @@ impl<K: CompletionKernel> Proactor<K> {
     pub fn poll_receive_with_fds(
         &mut self,
         key: Key,
-        (buffer, descriptors): (&mut [u8], &mut ReceivedFds),
+        buffer: &mut [u8],
+        descriptors: &mut ReceivedFds,
         waker: &Waker,
     ) -> PollIo<usize> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };

@@ -1095,8 +1095,8 @@ fn poll_of_a_source_lasts_except_for_writing() {
 fn descriptors_are_received_only_by_open_direct_streams() {
     let receive = |pair: &mut Pair| {
         let (mut buffer, mut descriptors) = ([0; 8], ReceivedFds::default());
-        let target = (&mut buffer[..], &mut descriptors);
-        let polled = pair.proactor.poll_receive_with_fds(pair.far, target, Waker::noop());
+        let (far, waker) = (pair.far, Waker::noop());
+        let polled = pair.proactor.poll_receive_with_fds(far, &mut buffer, &mut descriptors, waker);
         polled.map_err(|error| error.raw_os_error())
     };
     let mut pair = Pair::direct();
