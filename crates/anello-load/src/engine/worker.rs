@@ -40,8 +40,11 @@ pub(crate) struct Worker {
     pub shared_progress: Arc<SharedProgress>,
 }
 
-/// Index of a worker thread, and an event that it reports.
-pub(crate) type WorkerReport = (usize, WorkerEvent);
+pub(crate) struct WorkerReport {
+    /// Index of the worker thread within the process.
+    pub thread: usize,
+    pub event: WorkerEvent,
+}
 
 pub(crate) enum WorkerEvent {
     /// All connections that could be opened are open.
@@ -202,7 +205,7 @@ impl Worker {
 
     fn report(&self, event: WorkerEvent) {
         // Fails if the receiver has been dropped. No report is needed then.
-        self.reports.send((self.thread, event)).ok();
+        self.reports.send(WorkerReport { thread: self.thread, event }).ok();
     }
 
     fn tick(&self, snapshot: ProgressSnapshot) -> ControlFlow<()> {

@@ -226,7 +226,7 @@ impl<'a> Run<'a> {
         let mut remaining_threads = self.load.threads;
         while remaining_threads > 0 {
             match self.next_report(Duration::ZERO)? {
-                Some((_, WorkerEvent::Opened { driver, errors })) => {
+                Some(WorkerReport { event: WorkerEvent::Opened { driver, errors }, .. }) => {
                     self.results.driver = Some(driver);
                     self.results.errors.merge(errors);
                     remaining_threads -= 1;
@@ -346,7 +346,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn handle_report(&mut self, (thread, event): WorkerReport, measurement: &mut Measurement) {
+    fn handle_report(&mut self, report: WorkerReport, measurement: &mut Measurement) {
+        let WorkerReport { thread, event } = report;
         match event {
             WorkerEvent::WarmedUp(errors) => self.results.errors.merge(errors),
             WorkerEvent::Interval(number, part) => measurement.series.add_part(thread, number, *part),
@@ -412,7 +413,7 @@ impl<'a> Run<'a> {
             }
         };
         match report {
-            (_, WorkerEvent::Failed(error)) => Err(error),
+            WorkerReport { event: WorkerEvent::Failed(error), .. } => Err(error),
             report => Ok(Some(report)),
         }
     }
