@@ -52,7 +52,10 @@ impl Drop for Admitted {
 }
 
 /// A connection on its way to another worker.
-pub type Moved = (DetachedStream, Admitted);
+pub struct Moved {
+    stream: DetachedStream,
+    admitted: Admitted,
+}
 
 /// Accepts connections until the listeners are closed, and those that other workers move to this one until
 /// [`OpenConnections::refuse_moved`] is called. Returns the tasks that accept them.
@@ -101,7 +104,7 @@ async fn accept_moved(open: Rc<OpenConnections>) {
     }
 }
 
-fn serve_moved((stream, admitted): Moved, open: &Rc<OpenConnections>) {
+fn serve_moved(Moved { stream, admitted }: Moved, open: &Rc<OpenConnections>) {
     match stream.attach() {
         Ok(AttachedStream::Tcp(stream)) => serve(stream, admitted, open),
         Ok(AttachedStream::Unix(stream)) => serve(stream, admitted, open),
@@ -258,9 +261,9 @@ impl ConnectionPermit {
         let Self { slot, admitted } = self;
         let open = Rc::clone(&slot.open);
         match DetachedStream::detach(stream).await {
-            Ok(detached) => {
+            Ok(stream) => {
                 let Some(rebalancer) = &open.rebalancer else { return };
-                match rebalancer.move_connection(slot.index, (detached, admitted)) {
+                match rebalancer.move_connection(slot.index, Moved { stream, admitted }) {
                     Ok(()) => open.metrics.iter().for_each(|metrics| metrics.moved.add(1)),
                     Err(refused) => {
                         drop(slot);
