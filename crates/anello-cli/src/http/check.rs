@@ -18,7 +18,6 @@ use super::flags::Arguments;
 use super::identity::Owner;
 use super::sandbox::{Sandbox, SandboxMode};
 use crate::common::address::Address;
-use crate::common::values::Cores;
 use crate::common::{output, process};
 
 /// Runs all checks. Prints the problems (exit code 1), or the non-default settings (exit code 0).
@@ -40,9 +39,7 @@ pub fn run(arguments: &Arguments, configuration: &Configuration) -> io::Result<E
         }
         result => result?,
     }
-    if let Some(error) = arguments.workers.cores.as_ref().and_then(Cores::local_problem) {
-        check.add_problem("cores", error);
-    }
+    arguments.problems().iter().for_each(|problem| check.add_problem(problem.name, &problem.reason));
     process::raise_open_files();
     let has_metrics = arguments.observer.admin.metrics_addr.is_some();
     let descriptors = Descriptors::of_process(arguments.worker_count(), has_metrics);

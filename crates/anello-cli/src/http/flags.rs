@@ -19,6 +19,7 @@ use anello_http::server::{Http2Mode, ProxyHeader, TlsConfig, TrustedProxy};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
+use super::config::FlagProblem;
 use super::identity::IdentityFlags;
 use super::sandbox::{AllowedPaths, SandboxMode};
 use crate::common::address::Address;
@@ -26,7 +27,7 @@ use crate::common::admin::AdminFlags;
 use crate::common::driver_flags::DriverFlags;
 use crate::common::error::Context;
 use crate::common::listening::{Distribution, SocketMode};
-use crate::common::values::{self, Size};
+use crate::common::values::{self, Cores, Size};
 use crate::common::worker_flags::WorkerFlags;
 
 const DEFAULT_ADDRESS: &str = "127.0.0.1:8080";
@@ -125,6 +126,19 @@ impl Arguments {
     /// (`sched_getaffinity(2)`) and the cgroup quota allow.
     pub fn worker_count(&self) -> usize {
         self.workers.count(|| thread::available_parallelism().map_or(1, NonZero::get))
+    }
+
+    /// Returns the problems that the parser of the command line does not find.
+    pub fn problems(&self) -> Vec<FlagProblem> {
+        let cores = self.workers.cores.as_ref().and_then(Cores::local_problem);
+        let cores = cores.map(|reason| FlagProblem { name: "cores", reason });
+        let has_socket_file = self.socket_paths().next().is_some();
+        let socket_flags =
+            [("socket-mode", self.socket_mode.is_some()), ("socket-owner", self.socket_owner.is_some())];
+        let unused = socket_flags.into_iter().filter(|(_, is_given)| *is_given && !has_socket_file);
+        let reason = "no --addr is a socket file (add --addr unix:/path, or remove this flag)";
+        let unused = unused.map(|(name, _)| FlagProblem { name, reason: reason.to_owned() });
+        cores.into_iter().chain(unused).collect()
     }
 
     /// Returns the addresses to listen on.

@@ -39,7 +39,7 @@ pub fn run(mut arguments: Arguments, configuration: &Configuration) -> io::Resul
     }
     let workers = arguments.worker_count();
     let files = arguments.files.options(workers);
-    configuration.reject_if_invalid(&files.validation_errors(), arguments.workers.cores.as_ref())?;
+    configuration.reject_if_invalid(&files.validation_errors(), &arguments.problems())?;
     let identity = arguments.identity.resolve()?;
     // Must be called before the process opens any descriptor.
     let passed = activation::take()?;

@@ -375,6 +375,29 @@ fn invalid_command_line_is_reported_by_clap() {
 }
 
 #[test]
+fn flags_of_socket_files_require_socket_file() {
+    let in_file = working_directory("directory = \"public\"\nsocket-mode = \"660\"");
+    let problem = ": no --addr is a socket file (add --addr unix:/path, or remove this flag)\n";
+    for address in ["127.0.0.1:0", "unix:@anello-flags-of-socket-files"] {
+        for [flag, value] in [["--socket-mode", "660"], ["--socket-owner", "0"]] {
+            let arguments = ["public", "--addr", address, flag, value];
+            for (mode, code) in [(&["--check"][..], 1), (&[], 2)] {
+                let arguments = [&["http"], &arguments[..], mode].concat();
+                let output = command(in_file.path(), &arguments).output().expect("run anello");
+                assert_eq!(text(&output.stderr), format!("anello: {flag}{problem}"));
+                assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+            }
+        }
+        for mode in [&["--check"][..], &[]] {
+            let arguments = [&["http", "--config", "site.toml", "--addr", address], mode].concat();
+            let output = command(in_file.path(), &arguments).output().expect("run anello");
+            assert_eq!(text(&output.stderr), format!("anello: site.toml:2: socket-mode{problem}"));
+            assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        }
+    }
+}
+
+#[test]
 fn cache_hits_and_misses_are_counted() {
     let working_directory = working_directory(
         "directory = \"public\"\naddr = \"127.0.0.1:0\"\nmetrics-addr = \"127.0.0.1:0\"\nrevalidate-interval = \"1h\"",

@@ -295,17 +295,10 @@ fn socket_file_has_given_owner_and_mode() {
             assert_eq!(metadata.mode() & 0o777, 0o620);
             server.stop();
         }
-        let unknown = startup_error(command(
-            &test_directory((0, 0)),
-            &[
-                "--addr",
-                &format!("unix:@owner-{driver}"),
-                "--socket-owner",
-                "no-such-user",
-                "--driver",
-                driver,
-            ],
-        ));
+        let test_directory = test_directory((0, 0));
+        let address = format!("unix:{}", test_directory.path().join("state/http").display());
+        let flags = ["--addr", &address, "--socket-owner", "no-such-user", "--driver", driver];
+        let unknown = startup_error(command(&test_directory, &flags));
         assert!(
             unknown.contains("--socket-owner no-such-user: ") && unknown.contains("unknown user"),
             "{unknown}"

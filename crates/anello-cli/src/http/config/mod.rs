@@ -29,7 +29,7 @@ use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
 use self::file::error_text;
 use self::key::{CONFIG, DIRECTORY, HTTP, Key, keys};
 use crate::common::error::{invalid_input, usage_error};
-use crate::common::values::{Cores, with_remedy};
+use crate::common::values::with_remedy;
 use crate::common::{driver_flags, output};
 
 /// Information about a command line apart from the values of its flags.
@@ -60,20 +60,26 @@ impl Configuration {
         format!("{}: {}", self.location(invalid.option()), reason.unwrap_or(&text))
     }
 
-    /// Returns an error that lists all problems with the file, the options and the cores, if there are any.
-    pub fn reject_if_invalid(&self, invalid: &[InvalidOption], cores: Option<&Cores>) -> io::Result<()> {
-        let cores = cores.and_then(Cores::local_problem);
-        let mut names = invalid.iter().map(InvalidOption::option).chain(cores.iter().map(|_| "cores"));
+    /// Returns an error that lists all problems with the file, the options and the flags, if there are any.
+    pub fn reject_if_invalid(&self, invalid: &[InvalidOption], flags: &[FlagProblem]) -> io::Result<()> {
+        let mut names = invalid.iter().map(InvalidOption::option).chain(flags.iter().map(|flag| flag.name));
         let is_file_valid = self.problems.is_empty() && !names.any(|name| self.locations.contains_key(name));
         let invalid = invalid.iter().map(|option| self.describe_invalid(option));
-        let cores = cores.map(|reason| format!("{}: {reason}", self.location("cores")));
-        let problems: Vec<_> = self.problems.iter().cloned().chain(invalid).chain(cores).collect();
+        let flags = flags.iter().map(|flag| format!("{}: {}", self.location(flag.name), flag.reason));
+        let problems: Vec<_> = self.problems.iter().cloned().chain(invalid).chain(flags).collect();
         match (problems.is_empty(), problems.join("\nanello: ")) {
             (true, _) => Ok(()),
             (_, problems) if is_file_valid => Err(usage_error(problems)),
             (_, problems) => Err(invalid_input(problems)),
         }
     }
+}
+
+/// A problem of a flag with other flags or with this machine.
+pub struct FlagProblem {
+    /// Name of the flag without dashes.
+    pub name: &'static str,
+    pub reason: String,
 }
 
 pub enum Failure {
