@@ -1,7 +1,7 @@
 //! Tests for `anello http` with a low open-file limit and clients that use as many descriptors as possible.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -61,6 +61,11 @@ fn get_with_retry(address: &str, path: &str) -> String {
     response
 }
 
+/// Returns whether the server has responded or closed the connection of a nonblocking client.
+fn is_closed(client: &TcpStream) -> bool {
+    !matches!(client.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+}
+
 /// Returns how often two workers can have warned since the server was started: once in ten seconds.
 fn max_warnings(started: Instant) -> usize {
     2 * (1 + started.elapsed().as_secs() as usize / 10)
@@ -115,16 +120,25 @@ fn fault_04_lasting_shortage_is_logged_once_in_ten_seconds() {
         let started = Instant::now();
         let server = Served::spawn(command);
         let address = server.ready_value("addr").to_owned();
-        let mut clients = Vec::new();
-        let deadline = Instant::now() + Duration::from_secs(1);
-        while Instant::now() < deadline {
+        let open_connection = || {
+            let mut client = connect(&address);
+            client.write_all(b"GET /hello.txt HTTP/1.1\r\nHost").ok();
+            client.set_nonblocking(true).expect("set nonblocking mode");
+            client
+        };
+        // Clients that the server has rejected are replaced until it has run out of descriptors, and for a second more.
+        let (mut clients, mut end) = (Vec::new(), None);
+        wait_until(|| {
+            clients.retain(|client| !is_closed(client));
             if clients.len() < IDLE {
-                let mut client = connect(&address);
-                client.write_all(b"GET /hello.txt HTTP/1.1\r\nHost").ok();
-                clients.push(client);
+                clients.push(open_connection());
             }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            let text = fs::read_to_string(log.path()).expect("UTF-8");
+            if end.is_none() && text.contains("file descriptors exhausted") {
+                end = Some(Instant::now() + Duration::from_secs(1));
+            }
+            end.is_some_and(|end| Instant::now() >= end)
+        });
         drop(clients);
         wait_until(|| descriptors(&server) < LIMIT / 2 + 20);
         assert!(get(&address, "/hello.txt").ends_with(BODY));
