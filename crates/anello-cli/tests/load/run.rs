@@ -5,7 +5,6 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -506,22 +505,17 @@ fn open_loop_prints_table_and_writes_files() {
 
 #[test]
 fn sweep_prints_steps_and_knee() {
-    // The first step sends 4 requests and the second 204. After 20 requests, the server needs 300 ms for each, so that
-    // on two connections it cannot respond to half of them before the step ends.
-    let received = AtomicUsize::new(0);
-    let address = server(move |_| {
-        if received.fetch_add(1, Ordering::Relaxed) >= 20 {
-            thread::sleep(Duration::from_millis(300));
-        }
-    });
-    let steps = ["-c", "2", "-d", "200ms", "-r", "20..2020/1k", "--drain-timeout", "1s"];
+    // With this seed, no request is due in the first step. The server needs longer for a request than the second step
+    // takes, so it responds to none in time.
+    let address = server(|_| thread::sleep(Duration::from_millis(300)));
+    let steps = ["-c", "2", "-d", "200ms", "-r", "1..2001/1k", "--drain-timeout", "1s"];
+    let arrivals = ["--arrivals", "poisson", "--seed", "1"];
     let knee = ["--knee-max-latency-factor", "1000000", "--knee-min-answered-percent", "50"];
-    let (code, stdout, stderr) = output(&[&steps[..], &knee, &[&address]].concat());
+    let (code, stdout, stderr) = output(&[&steps[..], &arrivals, &knee, &[&address]].concat());
     assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
-    assert!(
-        stdout.contains("1,020 *") && stdout.contains("* knee") && !stdout.contains("\n  2,020"),
-        "{stdout}"
-    );
+    assert!(stdout.contains("\n  1 ") && stdout.contains("\n  1,001 *"), "{stdout}");
+    assert!(stdout.contains("\n* knee") && stdout.contains("only 0.0 % of the offered requests"), "{stdout}");
+    assert!(!stdout.contains("\n  2,001"), "{stdout}");
 }
 
 #[test]
