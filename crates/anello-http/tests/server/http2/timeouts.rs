@@ -20,7 +20,7 @@ use crate::common::{self, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Asserts that a duration is the timeout, or at most half a second longer.
+/// Asserts that a duration is the timeout, or at most a second longer.
 fn assert_expired(elapsed: Duration, timeout: Duration) {
     assert!(elapsed >= timeout && elapsed <= timeout + SECOND, "{elapsed:?} instead of {timeout:?}");
 }
