@@ -33,17 +33,16 @@ use crate::observe::metrics::WorkerMetrics;
 /// Serves the files of a directory. Create one instance per worker.
 ///
 /// ```no_run
+/// # anello::example! {
 /// use std::rc::Rc;
 ///
 /// use anello::net::TcpListener;
 /// use anello_http::files::{FileOptions, Files};
 /// use anello_http::{Request, Server};
 ///
-/// # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
 /// let files = Rc::new(Files::open("public", FileOptions::default())?);
 /// let listener = TcpListener::bind("127.0.0.1:8080")?;
 /// Server::builder().build().serve(listener, async move |request: Request| files.handle(&request).await).await?;
-/// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]

@@ -13,7 +13,6 @@
 //! use anello_http::observe::health::{Health, HealthFormat};
 //! use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 //!
-//! # fn main() -> std::io::Result<()> {
 //! // Once, at server startup.
 //! let mut options = AccessLogOptions::default();
 //! options.format = LogFormat::Json;
@@ -34,8 +33,8 @@
 //! // At shutdown.
 //! health.set_draining();
 //! drop(server);
-//! log.close()
-//! # }
+//! log.close()?;
+//! # Ok::<(), std::io::Error>(())
 //! ```
 
 pub mod access_log;

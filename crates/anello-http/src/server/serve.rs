@@ -32,21 +32,18 @@ const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The per-thread HTTP/1.1 server. Clones refer to the same server.
 ///
 /// ```no_run
+/// # anello::example! {
 /// use anello::net::TcpListener;
 /// use anello_http::{Request, Response, Server};
 ///
-/// # fn main() -> std::io::Result<()> {
-/// anello::Runtime::new()?.block_on(async {
-///     let server = Server::builder().build();
-///     let listener = TcpListener::bind("127.0.0.1:8080")?;
-///     let accepting = server.serve(listener, async |request: Request| {
-///         Response::text(format!("you asked for {}\n", request.path()))
-///     });
-///     anello::signal::ctrl_c().await?;
-///     accepting.abort();
-///     server.drain().await;
-///     Ok(())
-/// })
+/// let server = Server::builder().build();
+/// let listener = TcpListener::bind("127.0.0.1:8080")?;
+/// let accepting = server.serve(listener, async |request: Request| {
+///     Response::text(format!("you asked for {}\n", request.path()))
+/// });
+/// anello::signal::ctrl_c().await?;
+/// accepting.abort();
+/// server.drain().await;
 /// # }
 /// ```
 ///

@@ -92,17 +92,14 @@ pub use switch::ProtocolSwitch;
 /// On several cores, call this function on each worker of [`anello::Workers`], with a clone of the application.
 ///
 /// ```no_run
+/// # anello::example! {
 /// use anello::net::TcpListener;
 /// use axum::Router;
 /// use axum::routing::get;
 ///
-/// # fn main() -> std::io::Result<()> {
-/// anello::Runtime::new()?.block_on(async {
-///     let app = Router::new().route("/", get(async || "Hello, World!"));
-///     let listener = TcpListener::bind("127.0.0.1:3000")?;
-///     anello_http::serve(listener, app).await?;
-///     Ok(())
-/// })
+/// let app = Router::new().route("/", get(async || "Hello, World!"));
+/// let listener = TcpListener::bind("127.0.0.1:3000")?;
+/// anello_http::serve(listener, app).await?;
 /// # }
 /// ```
 ///

@@ -40,9 +40,10 @@ impl_read!(Read, [] DuplexStream, |stream| &mut stream.reader, copy(ReadBufCurso
 ///
 /// It uses [`spawn`](crate::spawn), so the futures need not be `Send`.
 ///
-/// ```
-/// # async fn serve(stream: anello::net::TcpStream) -> hyper::Result<()> {
+/// ```no_run
+/// # anello::example! {
 /// use anello::compat::{HyperExecutor, HyperTimer};
+/// use anello::net::TcpListener;
 /// use http_body_util::Full;
 /// use hyper::body::{Bytes, Incoming};
 /// use hyper::server::conn::http2;
@@ -53,7 +54,8 @@ impl_read!(Read, [] DuplexStream, |stream| &mut stream.reader, copy(ReadBufCurso
 ///     Ok(Response::new(Full::from("Hello, World!")))
 /// }
 ///
-/// http2::Builder::new(HyperExecutor).timer(HyperTimer).serve_connection(stream, service_fn(hello)).await
+/// let stream = TcpListener::bind("127.0.0.1:8080")?.accept().await?;
+/// http2::Builder::new(HyperExecutor).timer(HyperTimer).serve_connection(stream, service_fn(hello)).await?;
 /// # }
 /// ```
 ///

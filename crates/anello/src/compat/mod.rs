@@ -21,21 +21,16 @@
 //!
 //! ```
 //! # #[cfg(feature = "compat-tokio")]
-//! # fn main() -> std::io::Result<()> {
+//! # anello::example! {
 //! use anello::net::UnixStream;
 //! use tokio::io::AsyncReadExt;
 //!
-//! anello::Runtime::new()?.block_on(async {
-//!     let (one, mut other) = UnixStream::pair()?;
-//!     anello::spawn(async move { tokio::io::copy(&mut &b"ciao"[..], &mut { one }).await }).detach();
-//!     let mut text = String::new();
-//!     other.read_to_string(&mut text).await?;
-//!     assert_eq!(text, "ciao");
-//!     Ok(())
-//! })
+//! let (one, mut other) = UnixStream::pair()?;
+//! anello::spawn(async move { tokio::io::copy(&mut &b"ciao"[..], &mut { one }).await }).detach();
+//! let mut text = String::new();
+//! other.read_to_string(&mut text).await?;
+//! assert_eq!(text, "ciao");
 //! # }
-//! # #[cfg(not(feature = "compat-tokio"))]
-//! # fn main() {}
 //! ```
 //!
 //! # Semantics

@@ -3,18 +3,16 @@
 /// Counters of one worker, counted since its runtime started.
 ///
 /// ```
+/// # anello::example! {
+/// use anello::RuntimeMetrics;
 /// use anello::net::UnixStream;
 ///
-/// # let runtime = anello::Runtime::new()?;
-/// # runtime.block_on(async {
 /// let (mut near, mut far) = UnixStream::pair()?;
 /// near.write_all(b"ping").await?;
 /// assert_eq!(far.recv().await?.as_deref(), Some(&b"ping"[..]));
-/// # Ok::<(), std::io::Error>(())
-/// # })?;
-/// let metrics = runtime.metrics().driver;
+/// let metrics = RuntimeMetrics::current().expect("a runtime is running").driver;
 /// assert_eq!((metrics.sends, metrics.receives), (1, 1));
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

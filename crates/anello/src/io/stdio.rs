@@ -32,12 +32,12 @@ const MAX_BLOCKING_BYTES: usize = 64 * 1024;
 /// Panics if no runtime is running on this thread.
 ///
 /// ```no_run
-/// # async fn run() -> std::io::Result<()> {
+/// # anello::example! {
 /// let mut stdin = anello::io::stdin();
 /// let mut buffer = [0; 1024];
 /// let count = stdin.read(&mut buffer).await?;
 /// println!("{count} bytes");
-/// # Ok(()) }
+/// # }
 /// ```
 #[track_caller]
 pub fn stdin() -> Stdin {

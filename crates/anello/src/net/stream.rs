@@ -12,7 +12,7 @@ use crate::driver::Family;
 ///
 /// Use this trait for code that supports both. Bytes are received and sent through the halves:
 ///
-/// ```
+/// ```no_run
 /// use anello::net::{ByteStream, TcpStream, UnixStream};
 ///
 /// async fn greet(mut stream: impl ByteStream) -> std::io::Result<()> {
@@ -21,9 +21,10 @@ use crate::driver::Family;
 ///     while reader.recv().await?.is_some() {}
 ///     Ok(())
 /// }
-/// # async fn both(tcp: TcpStream, unix: UnixStream) -> std::io::Result<()> {
-/// greet(tcp).await?;
-/// greet(unix).await
+///
+/// # anello::example! {
+/// greet(TcpStream::connect("127.0.0.1:7000").await?).await?;
+/// greet(UnixStream::connect("/run/server").await?).await?;
 /// # }
 /// ```
 ///

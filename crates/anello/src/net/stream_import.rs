@@ -39,7 +39,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// `received` before the bytes in the socket. This is the inverse of [`into_std`](Self::into_std).
     ///
     /// ```
-    /// # anello::Runtime::builder().driver(anello::DriverKind::Epoll).driver_from_environment(false).build()?.block_on(async {
+    /// # anello::example! {
     /// use std::io::Write as _;
     ///
     /// use anello::net::UnixStream;
@@ -50,8 +50,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// let mut text = [0; 11];
     /// stream.read_exact(&mut text).await?;
     /// assert_eq!(&text, b"hello world");
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors
@@ -71,7 +70,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// connection.
     ///
     /// ```
-    /// # anello::Runtime::builder().driver(anello::DriverKind::Epoll).driver_from_environment(false).build()?.block_on(async {
+    /// # anello::example! {
     /// use anello::net::UnixStream;
     ///
     /// let (mut one, mut other) = UnixStream::pair()?;
@@ -79,8 +78,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// assert_eq!(other.recv().await?.as_deref(), Some(&b"ciao"[..]));
     /// let (std_stream, received): (std::os::unix::net::UnixStream, _) = other.into_std().await?;
     /// assert_eq!((std_stream.read_timeout()?, received), (None, Vec::new()));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors

@@ -152,9 +152,12 @@ impl ChildStdin {
     /// KiB by default). Cancel-safe.
     ///
     /// ```
-    /// # async fn run(mut stdin: anello::process::ChildStdin) -> std::io::Result<()> {
-    /// let count = stdin.write(b"ciao").await?;
-    /// # Ok(())
+    /// # anello::example! {
+    /// use std::process::Stdio;
+    ///
+    /// let mut child = anello::process::Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+    /// let mut stdin = child.stdin.take().expect("stdin is piped");
+    /// assert_eq!(stdin.write(b"ciao").await?, 4);
     /// # }
     /// ```
     ///
@@ -168,9 +171,12 @@ impl ChildStdin {
     /// Writes all of `bytes`. Not cancel-safe: the number of bytes written is lost.
     ///
     /// ```
-    /// # async fn run(mut stdin: anello::process::ChildStdin) -> std::io::Result<()> {
+    /// # anello::example! {
+    /// use std::process::Stdio;
+    ///
+    /// let mut child = anello::process::Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+    /// let mut stdin = child.stdin.take().expect("stdin is piped");
     /// stdin.write_all(b"ciao").await?;
-    /// # Ok(())
     /// # }
     /// ```
     ///
@@ -203,10 +209,14 @@ macro_rules! reads {
             /// is empty. Cancel-safe.
             ///
             /// ```
-            /// # async fn run(mut pipe: anello::process::ChildStdout) -> std::io::Result<()> {
+            /// # anello::example! {
+            /// use std::process::Stdio;
+            ///
+            /// let mut child = anello::process::Command::new("echo").arg("ciao").stdout(Stdio::piped()).spawn()?;
+            /// let mut pipe = child.stdout.take().expect("stdout is piped");
             /// let mut buffer = [0; 4096];
             /// let count = pipe.read(&mut buffer).await?;
-            /// # Ok(())
+            /// assert!(b"ciao\n".starts_with(&buffer[..count]));
             /// # }
             /// ```
             ///
@@ -220,10 +230,14 @@ macro_rules! reads {
             /// Cancel-safe: the bytes that have been read are in `buffer`.
             ///
             /// ```
-            /// # async fn run(mut pipe: anello::process::ChildStdout) -> std::io::Result<()> {
+            /// # anello::example! {
+            /// use std::process::Stdio;
+            ///
+            /// let mut child = anello::process::Command::new("echo").arg("ciao").stdout(Stdio::piped()).spawn()?;
+            /// let mut pipe = child.stdout.take().expect("stdout is piped");
             /// let mut bytes = Vec::new();
             /// pipe.read_to_end(&mut bytes).await?;
-            /// # Ok(())
+            /// assert_eq!(bytes, b"ciao\n");
             /// # }
             /// ```
             ///
@@ -239,10 +253,14 @@ macro_rules! reads {
             /// cancel-safe: the bytes that have been read are lost.
             ///
             /// ```
-            /// # async fn run(mut pipe: anello::process::ChildStdout) -> std::io::Result<()> {
+            /// # anello::example! {
+            /// use std::process::Stdio;
+            ///
+            /// let mut child = anello::process::Command::new("echo").arg("ciao").stdout(Stdio::piped()).spawn()?;
+            /// let mut pipe = child.stdout.take().expect("stdout is piped");
             /// let mut text = String::new();
             /// pipe.read_to_string(&mut text).await?;
-            /// # Ok(())
+            /// assert_eq!(text, "ciao\n");
             /// # }
             /// ```
             ///

@@ -9,15 +9,14 @@ use crate::net::{StreamSocket, Tcp, Unix};
 /// A stream of either family, returned by [`DetachedStream::attach`].
 ///
 /// ```
-/// # anello::Runtime::builder().driver(anello::DriverKind::Epoll).driver_from_environment(false).build()?.block_on(async {
+/// # anello::example! {
 /// use anello::net::UnixStream;
 /// use anello::server::{AttachedStream, DetachedStream};
 ///
 /// let (one, _other) = UnixStream::pair()?;
 /// let detached = DetachedStream::detach(one).await.map_err(std::io::Error::from)?;
 /// assert!(matches!(detached.attach()?, AttachedStream::Unix(_)));
-/// # Ok::<(), std::io::Error>(()) })?;
-/// # Ok::<(), std::io::Error>(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub enum AttachedStream {
@@ -31,7 +30,7 @@ impl DetachedStream {
     /// Attaches the connection to the runtime of this thread.
     ///
     /// ```
-    /// # anello::Runtime::builder().driver(anello::DriverKind::Epoll).driver_from_environment(false).build()?.block_on(async {
+    /// # anello::example! {
     /// # use anello::net::UnixStream;
     /// # use anello::server::{AttachedStream, DetachedStream};
     /// let (one, mut other) = UnixStream::pair()?;
@@ -39,8 +38,7 @@ impl DetachedStream {
     /// other.write_all(b"ciao").await?;
     /// let AttachedStream::Unix(mut one) = detached.attach()? else { unreachable!("a Unix socket") };
     /// assert_eq!(one.recv().await?.as_deref(), Some(&b"ciao"[..]));
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors

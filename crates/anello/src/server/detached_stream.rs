@@ -59,12 +59,11 @@ impl DetachedStream {
     ///     let detached = DetachedStream::detach(stream).await.map_err(std::io::Error::from)?;
     ///     target.send(detached).map_err(std::io::Error::other)
     /// }
-    /// # anello::Runtime::builder().driver(anello::DriverKind::Epoll).driver_from_environment(false).build()?.block_on(async {
+    /// # anello::example! {
     /// let (target, mut detached) = mpsc::unbounded_channel();
     /// pass_on(UnixStream::pair()?.0, &target).await?;
     /// assert!(detached.recv().await.is_some());
-    /// # Ok::<(), std::io::Error>(()) })?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # }
     /// ```
     ///
     /// # Errors

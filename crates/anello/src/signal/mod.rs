@@ -3,15 +3,14 @@
 //! [`signal`] returns a listener for one signal, [`Signals`] listens for several, and [`ctrl_c`] waits for SIGINT once:
 //!
 //! ```no_run
+//! # anello::example! {
 //! # async fn serve() {}
 //! use anello::signal::{SignalKind, Signals};
 //!
-//! # async fn run() -> std::io::Result<()> {
 //! let mut signals = Signals::new([SignalKind::interrupt(), SignalKind::terminate()])?;
 //! anello::spawn(serve()).detach();
 //! let received = signals.recv().await?;
 //! println!("received {received}, shutting down");
-//! # Ok(())
 //! # }
 //! ```
 //!
@@ -201,12 +200,11 @@ impl Signals {
     ///
     /// ```no_run
     /// # use anello::signal::{SignalKind, Signals};
-    /// # async fn run() -> std::io::Result<()> {
+    /// # anello::example! {
     /// let mut signals = Signals::new([SignalKind::terminate(), SignalKind::hangup()])?;
     /// while signals.recv().await? == SignalKind::hangup() {
     ///     println!("reloading the configuration");
     /// }
-    /// # Ok(())
     /// # }
     /// ```
     ///
