@@ -153,7 +153,7 @@ impl Registry {
         for (_, candidate) in candidates {
             match candidate {
                 // Nothing is borrowed here: a waker can run arbitrary code, such as dropping a connection.
-                Candidate::Active(timer) => catch_waker_panic(move || timer.evict()),
+                Candidate::Active(timer) => run_catching_panic(move || timer.evict()),
                 Candidate::Suspended(key) => {
                     self.connections.borrow_mut().update(key, now, |deadlines| Some(deadlines.evict(now)));
                 }
@@ -178,14 +178,15 @@ impl Registry {
         let timers: Vec<_> = self.active.borrow().iter().map(|(_, timer)| Rc::clone(timer)).collect();
         for timer in timers {
             // Nothing is borrowed here: a waker can run arbitrary code, such as dropping a connection.
-            catch_waker_panic(move || action(&timer));
+            run_catching_panic(move || action(&timer));
         }
     }
 }
 
-/// Calls or drops a waker of a connection. If it panics, the other connections still have their turn.
-fn catch_waker_panic(action: impl FnOnce()) {
-    catch_and_log_panic("the waker of a connection panicked", action);
+/// Runs an action on a connection. If it panics, the other connections still have their turn: `wake_all` catches the panics
+/// of wakers, but cloning a waker also runs code of the application, and so does logging.
+fn run_catching_panic(action: impl FnOnce()) {
+    catch_and_log_panic("code of the application panicked while a connection was checked or closed", action);
 }
 
 /// The time at which a connection started to wait, whether it has not sent a request yet, and its accept order.
