@@ -405,7 +405,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     fn record_aborted(&mut self, error: io::Error) -> io::Error {
         let status = match self.timer.cancellation.reason.get() {
             Some(CancelReason::Deadline(_) | CancelReason::ServerShutdown) => STATUS_ABORTED,
-            Some(CancelReason::ClientGone) | None => STATUS_CLIENT_CLOSED,
+            Some(CancelReason::ClientGone | CancelReason::ReceiveFailed) | None => STATUS_CLIENT_CLOSED,
         };
         if let Some(record) = &mut self.record {
             record.finish(&self.worker.observer, status, 0);

@@ -86,10 +86,10 @@ pub struct ServerOptions {
     /// Keeps a request whose client has shut down its write direction, and can therefore still receive the response
     /// (default: `false`). Otherwise, EOF from the client cancels a handler or response body that is pending at the next
     /// check of the deadlines: nearly always, the client has closed the connection. With TLS, a close_notify is EOF too,
-    /// unless more than 64 KiB that the handler has not read precede it. To a handler that is waiting for the request
-    /// body, the body reports the EOF. With this option, only a reset cancels, and a client that has closed the connection
-    /// occupies its handler until the response is sent. Has no effect on HTTP/2, whose clients end a request with its
-    /// stream, nor on Unix sockets, whose clients must close the connection.
+    /// unless 64 KiB or more that the handler has not read precede it: the server receives less than 82 KiB ahead. To a
+    /// handler that is waiting for the request body, the body reports the EOF. With this option, only a reset cancels, and
+    /// a client that has closed the connection occupies its handler until the response is sent. Has no effect on HTTP/2,
+    /// whose clients end a request with its stream, nor on Unix sockets, whose clients must close the connection.
     pub half_close: bool,
     /// Time after the last request at which an idle connection frees its buffers, until the next request arrives (default:
     /// 4 s). A shorter time saves memory, and costs CPU time for clients that send requests at longer intervals.

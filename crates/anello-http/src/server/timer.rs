@@ -102,9 +102,9 @@ pub(crate) trait MultiplexedStreams: fmt::Debug {
 
 /// A session that the client can close without closing the socket.
 pub(crate) trait PeerSession {
-    /// Returns whether the client has closed the session. Receives ahead, within a limit, what the client has sent before.
-    /// Must be called only while no task waits for the client.
-    fn is_closed_by_peer(&self) -> bool;
+    /// Receives ahead, within a limit, what the client has sent. Returns a reason to cancel the request if the client has
+    /// closed the session, or if receiving fails. Wakes a task that is waiting to receive, so that it polls again.
+    fn receive_ahead(&self) -> Option<CancelReason>;
 }
 
 impl ConnectionTimer {
@@ -146,13 +146,10 @@ impl ConnectionTimer {
     pub fn check_deadlines(&self, options: &ServerOptions) {
         match self.deadlines.check(self.now(), options, self.clock.tick) {
             Some((timeout, action)) => self.perform(action, CancelReason::Deadline(timeout)),
-            None => match self.cancellation.wait.get() {
-                // In other phases, a task is waiting for the client. It receives the EOF after the bytes before it.
-                wait @ (Wait::Response | Wait::Streams) if self.deadlines.phase.get() == Phase::Handling => {
-                    self.cancel_if_gone(options.half_close || wait == Wait::Streams);
-                }
-                _ => self.suspend_if_idle(options.suspend_after),
-            },
+            None => {
+                self.cancel_if_gone(options);
+                self.suspend_if_idle(options.suspend_after);
+            }
         }
         if let Some(streams) = self.streams.get() {
             streams.check_deadlines(self.now(), options, self.clock.tick);
@@ -227,23 +224,23 @@ impl ConnectionTimer {
         self.perform(self.deadlines.abort(), reason);
     }
 
-    /// Cancels the connection if the client has closed or reset it while a handler or a response body is pending. In this
-    /// state, no task is polling the socket. With `half_close`, a client that has only shut down its write direction gets
-    /// its response.
-    fn cancel_if_gone(&self, half_close: bool) {
-        let handle = &self.shutdown_handle;
-        let is_gone = match half_close {
-            true => handle.is_broken(),
-            false => handle.is_peer_closed() || self.is_session_closed(),
-        };
-        if is_gone {
-            self.abort(CancelReason::ClientGone);
+    /// Cancels the connection if the client has closed or reset it while a handler or a response body is pending. With
+    /// [`ServerOptions::half_close`], a client that has only shut down its write direction gets its response.
+    pub fn cancel_if_gone(&self, options: &ServerOptions) {
+        let wait = self.cancellation.wait.get();
+        // In other phases, a task is waiting for the client. It receives the EOF after the bytes before it.
+        if !matches!(wait, Wait::Response | Wait::Streams) || self.deadlines.phase.get() != Phase::Handling {
+            return;
         }
-    }
-
-    fn is_session_closed(&self) -> bool {
-        let session = self.session.get().and_then(Weak::upgrade);
-        session.is_some_and(|session| session.is_closed_by_peer())
+        let handle = &self.shutdown_handle;
+        let reason = match options.half_close || wait == Wait::Streams {
+            true => handle.is_broken().then_some(CancelReason::ClientGone),
+            false if handle.is_peer_closed() => Some(CancelReason::ClientGone),
+            false => self.session.get().and_then(Weak::upgrade).and_then(|session| session.receive_ahead()),
+        };
+        if let Some(reason) = reason {
+            self.abort(reason);
+        }
     }
 
     pub fn close_if_idle(&self, idle: Duration) {
@@ -276,6 +273,8 @@ pub(crate) enum CancelReason {
     ServerShutdown,
     #[error("handler or response body cancelled: connection closed by client")]
     ClientGone,
+    #[error("handler or response body cancelled: cannot receive from client")]
+    ReceiveFailed,
 }
 
 impl CancelReason {
@@ -285,7 +284,9 @@ impl CancelReason {
             // Logged as a warning, because the handler takes too long or waits for an event that does not occur. The
             // other deadlines are those of the client.
             Self::Deadline(Timeout::Request) => log_event!(WARN, "{self}"),
-            Self::Deadline(_) | Self::ServerShutdown | Self::ClientGone => log_event!(DEBUG, "{self}"),
+            Self::Deadline(_) | Self::ServerShutdown | Self::ClientGone | Self::ReceiveFailed => {
+                log_event!(DEBUG, "{self}");
+            }
         }
     }
 }

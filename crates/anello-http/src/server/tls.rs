@@ -25,7 +25,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection};
 
-use super::timer::PeerSession;
+use super::timer::{CancelReason, PeerSession};
 use crate::message::COPIED_BODY_BYTES;
 use crate::transport::{PollSender, Receiver, Sender};
 
@@ -34,7 +34,8 @@ use crate::transport::{PollSender, Receiver, Sender};
 /// read occupies little memory.
 const ENCRYPT_CHUNK_BYTES: usize = 64 * 1024;
 
-/// Plaintext that is received before the connection requests it, to find a close_notify behind it.
+/// Plaintext that is received before the connection requests it, to find a close_notify behind it. The last records exceed
+/// this by less than 18 KiB, the size of the buffer from which rustls decrypts.
 const MAX_READ_AHEAD_BYTES: usize = 64 * 1024;
 
 thread_local! {
@@ -180,6 +181,8 @@ pub(super) struct Session<S: ByteStream> {
     /// Plaintext that the connection has not received.
     read_ahead: Vec<u8>,
     writer: OwnedWriteHalf<S>,
+    /// Set from a poll for plaintext that is pending until the next one.
+    receive_waker: Option<Waker>,
     /// Set while the sending task is waiting for buffer space or a flush.
     send_waker: Option<Waker>,
 }
@@ -200,8 +203,9 @@ pub(super) fn split<S: ByteStream>(
     let tls = ServerConnection::new(config.current(offers_http2)).map_err(io::Error::other)?;
     let (reader, writer) = stream.into_split();
     let tls = TlsSession::new(tls);
+    let (read_ahead, receive_waker, send_waker) = (Vec::new(), None, None);
     let session =
-        Session { tls, reader, ciphertext: received, read_ahead: Vec::new(), writer, send_waker: None };
+        Session { tls, reader, ciphertext: received, read_ahead, writer, receive_waker, send_waker };
     let session = Rc::new(RefCell::new(session));
     Ok((TlsReceiver { session: Rc::clone(&session) }, TlsSender { session, unflushed_bytes: 0 }))
 }
@@ -243,6 +247,17 @@ impl<S: ByteStream> Session<S> {
                 return Poll::Ready(Ok(Some(plaintext)));
             }
         }
+    }
+
+    /// Returns `true` after close_notify.
+    fn receive_ahead(&mut self) -> io::Result<bool> {
+        let mut context = Context::from_waker(Waker::noop());
+        while self.read_ahead.len() < MAX_READ_AHEAD_BYTES {
+            let Poll::Ready(Some(mut plaintext)) = self.poll_receive(&mut context)? else { break };
+            self.read_ahead.append(&mut plaintext);
+        }
+        // EOF without close_notify can also be that of a read half which the server has shut down.
+        Ok(self.tls.is_peer_closed())
     }
 
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -322,27 +337,32 @@ impl<S: ByteStream> Receiver for TlsReceiver<S> {
         if !session.read_ahead.is_empty() {
             return Poll::Ready(Ok(Some(mem::take(&mut session.read_ahead))));
         }
-        session.poll_receive(context)
+        let polled = session.poll_receive(context);
+        let waker = polled.is_pending().then(|| context.waker().clone());
+        let replaced = mem::replace(&mut session.receive_waker, waker);
+        // Dropped after the borrow, because the drop of a waker can run arbitrary code.
+        drop(session);
+        drop(replaced);
+        polled
     }
 }
 
 impl<S: ByteStream> PeerSession for RefCell<Session<S>> {
-    fn is_closed_by_peer(&self) -> bool {
-        // A waker that the session calls can run arbitrary code, including this check.
-        let Ok(mut session) = self.try_borrow_mut() else { return false };
-        // A task that waits for the socket later polls it first.
-        let mut context = Context::from_waker(Waker::noop());
-        while session.read_ahead.len() < MAX_READ_AHEAD_BYTES {
-            match session.poll_receive(&mut context) {
-                Poll::Ready(Ok(Some(mut plaintext))) => session.read_ahead.append(&mut plaintext),
-                // EOF without close_notify can also be that of a read half which the server has shut down.
-                Poll::Ready(Ok(None)) => return session.tls.is_peer_closed(),
-                // The session cannot continue.
-                Poll::Ready(Err(_)) => return true,
-                Poll::Pending => return false,
+    fn receive_ahead(&self) -> Option<CancelReason> {
+        // A waker that the session calls can run arbitrary code, including this function.
+        let mut session = self.try_borrow_mut().ok()?;
+        let result = session.receive_ahead();
+        // The socket stores only one waker for receiving, which has been replaced.
+        let waiting = session.receive_waker.take();
+        drop(session);
+        wake_all(waiting);
+        match result {
+            Ok(is_closed) => is_closed.then_some(CancelReason::ClientGone),
+            Err(error) => {
+                log_event!(DEBUG, %error, "cannot receive while a handler or response body is pending");
+                Some(CancelReason::ReceiveFailed)
             }
         }
-        false
     }
 }
 
@@ -456,9 +476,44 @@ impl<S: ByteStream> Sender for TlsSender<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use anello::net::UnixStream;
+    use anello::sim::SimOptions;
+    use anello::time::sleep;
+    use anello::{DriverKind, Runtime, spawn};
     use anello_test::PanicsOnWake;
 
     use super::*;
+
+    /// The configuration of a server with a self-signed certificate.
+    fn config() -> TlsConfig {
+        let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("certificate");
+        let key = certified.signing_key.serialize_der().try_into().expect("key");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = builder.expect("protocol versions").with_no_client_auth();
+        TlsConfig::new(
+            builder.with_single_cert(vec![certified.cert.der().clone()], key).expect("matching key"),
+        )
+    }
+
+    /// The noop waker of the timer replaces that of the task in the socket.
+    #[test]
+    fn waiting_task_is_woken_after_timer_has_received_ahead() {
+        let runtime = Runtime::builder().driver(DriverKind::Sim(SimOptions::default())).build();
+        runtime.expect("a runtime").block_on(async {
+            let (server, mut client) = UnixStream::pair().expect("a pair of streams");
+            let (mut receiver, _sender) = split(server, None, &config(), false).expect("a session");
+            let session = receiver.peer_session().upgrade().expect("a session");
+            let receiving = spawn(async move { poll_fn(|context| receiver.poll_receive(context)).await });
+            sleep(Duration::from_secs(1)).await;
+            assert_eq!(session.receive_ahead(), None);
+            sleep(Duration::from_secs(1)).await;
+            client.write_all(b"not a TLS record").await.expect("send");
+            assert!(receiving.await.expect("no panic").is_err());
+        });
+    }
 
     #[test]
     fn panicking_waker_of_one_side_does_not_affect_the_other() {

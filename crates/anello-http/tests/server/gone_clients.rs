@@ -1,7 +1,7 @@
 //! Clients that close or reset their connection, or shut down its write direction, while a handler or a response body is
 //! pending.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future as _, poll_fn};
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -11,16 +11,21 @@ use std::task::Poll;
 use std::time::Duration;
 
 use anello::net::{TcpListener, UnixListener, UnixStream};
+use anello::spawn;
 use anello::sync::CancellationToken;
 use anello::time::sleep;
 use anello_http::server::TlsConfig;
 use anello_http::{Request, Response, Server};
-use anello_test::{main_drivers_and_sim, run_on_each};
+use anello_test::{main_drivers_and_sim, run_on_each, simulated_drivers};
 use rustls::ClientConfig;
 
+use crate::common::log::RecordedMessages;
 use crate::common::stream_client::ByteStreamClient;
 use crate::common::{boxed, tls, wait_until};
 use crate::deadlines::{PENDING_REQUESTS, pending_handler, with_long_timeouts};
+
+/// Plaintext that a session receives before the connection requests it.
+const READ_AHEAD_BYTES: usize = 64 * 1024;
 
 /// Configurations of servers without and with TLS, and of their clients.
 fn transports() -> [Option<(TlsConfig, Arc<ClientConfig>)>; 2] {
@@ -193,5 +198,104 @@ fn fault_22_handler_is_dropped_when_unix_client_closes() {
             wait_until(|| server.connections() == 0).await;
             assert_eq!(alive.get(), 0, "{setup}: {half_close}");
         }
+    });
+}
+
+/// The last bytes that are received ahead can contain a close_notify.
+#[test]
+fn close_notify_is_noticed_at_limit_of_receiving_ahead() {
+    run_on_each(simulated_drivers(), async |setup| {
+        let alive = Rc::new(Cell::new(0));
+        let served = Served::start(Some(tls::pair()), false, pending_handler(&alive));
+        let mut client = served.connect(PENDING_REQUESTS[0]).await;
+        wait_until(|| alive.get() == 1).await;
+        client.send(&[b'x'; READ_AHEAD_BYTES - 1]).await;
+        sleep(with_long_timeouts().timer_resolution * 10).await;
+        assert_eq!(alive.get(), 1, "{setup}");
+        client.send_and_end(b"x").await;
+        wait_until(|| alive.get() == 0).await;
+    });
+}
+
+#[test]
+fn invalid_tls_record_cancels_handler_and_is_logged() {
+    run_on_each(simulated_drivers(), async |setup| {
+        let (recorded, _guard) = RecordedMessages::start();
+        let alive = Rc::new(Cell::new(0));
+        let served = Served::start(Some(tls::pair()), false, pending_handler(&alive));
+        let mut client = served.connect(PENDING_REQUESTS[0]).await;
+        wait_until(|| alive.get() == 1).await;
+        client.stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.expect("send");
+        wait_until(|| served.server.connections() == 0).await;
+        assert_eq!(alive.get(), 0, "{setup}");
+        let messages = |text| recorded.containing(text).len();
+        assert_eq!(messages("cannot receive while a handler or response body is pending"), 1, "{setup}");
+        assert_eq!(messages("handler or response body cancelled: cannot receive from client"), 1, "{setup}");
+        assert_eq!(messages("closed by client"), 0, "{setup}");
+    });
+}
+
+/// Starts a server whose handlers wait for the token before they read the body. Returns the bodies, too.
+fn serve_late_readers(
+    transport: Option<(TlsConfig, Arc<ClientConfig>)>,
+    read: &CancellationToken,
+) -> (Served, Rc<RefCell<Vec<Vec<u8>>>>) {
+    let bodies = Rc::<RefCell<Vec<_>>>::default();
+    let (received, read) = (Rc::clone(&bodies), read.clone());
+    let handler = async move |mut request: Request| {
+        read.cancelled().await;
+        let body = request.body().collect().await.expect("body");
+        received.borrow_mut().push(body);
+        Response::text("read")
+    };
+    (Served::start(transport, false, handler), bodies)
+}
+
+#[test]
+fn requests_that_arrive_while_handler_waits_are_served() {
+    run_on_each(main_drivers_and_sim(), async |setup| {
+        for transport in transports() {
+            let read = CancellationToken::new();
+            let (served, bodies) = serve_late_readers(transport, &read);
+            let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: ";
+            let mut client = served.connect(&format!("{head}5\r\n\r\nf")).await;
+            for part in ["irs", &format!("t{head}6\r\nConnection: close\r\n"), "\r\nsec", "ond"] {
+                sleep(with_long_timeouts().timer_resolution * 3).await;
+                client.send(part.as_bytes()).await;
+            }
+            sleep(with_long_timeouts().timer_resolution * 3).await;
+            assert!(bodies.borrow().is_empty(), "{setup}");
+            read.cancel();
+            let received = client.receive_all().await.escape_ascii().to_string();
+            assert_eq!(received.matches(r"\r\n\r\nread").count(), 2, "{setup}: {received}");
+            assert_eq!(*bodies.borrow(), [&b"first"[..], b"second"], "{setup}");
+        }
+    });
+}
+
+/// Simulated sockets buffer little, so the client can send little more than what is received ahead.
+#[test]
+fn bytes_received_ahead_are_bounded_and_complete() {
+    run_on_each(main_drivers_and_sim(), async |setup| {
+        let read = CancellationToken::new();
+        let (served, bodies) = serve_late_readers(Some(tls::pair()), &read);
+        let body: Vec<_> = (0..8 * READ_AHEAD_BYTES).map(|position| (position / 251) as u8).collect();
+        let fields = format!("Content-Length: {}\r\nConnection: close", body.len());
+        let mut client = served.connect(&format!("POST / HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n")).await;
+        let sent = Rc::new(Cell::new(0));
+        let (counted, parts) = (Rc::clone(&sent), body.clone());
+        let sending = spawn(async move {
+            for part in parts.chunks(4096) {
+                client.send(part).await;
+                counted.update(|sent| sent + part.len());
+            }
+            client.receive_all().await
+        });
+        wait_until(|| sent.get() > READ_AHEAD_BYTES).await;
+        sleep(with_long_timeouts().timer_resolution * 10).await;
+        assert!(!setup.is_simulated() || sent.get() < 3 * READ_AHEAD_BYTES, "{setup}: {}", sent.get());
+        read.cancel();
+        assert!(sending.await.expect("no panic").ends_with(b"\r\n\r\nread"), "{setup}");
+        assert!(*bodies.borrow() == [body], "{setup}: other bytes");
     });
 }

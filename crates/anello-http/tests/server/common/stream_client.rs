@@ -68,6 +68,13 @@ impl ByteStreamClient {
         self.flush().await;
     }
 
+    /// Sends bytes and close_notify at once.
+    pub async fn send_and_end(&mut self, bytes: &[u8]) {
+        let tls = self.tls.as_mut().expect("a connection with TLS");
+        tls.writer().write_all(bytes).expect("buffer plaintext");
+        self.end_writing().await;
+    }
+
     /// Receives up to EOF.
     pub async fn receive_all(&mut self) -> Vec<u8> {
         let mut received = Vec::new();
