@@ -23,6 +23,7 @@ use std::time::Duration;
 use anello::catch_and_log_panic;
 use anello::net::ShutdownHandle;
 use anello::server::{HeapTrim, PagedSlab};
+use anello::task::{has_budget_remaining, yield_now};
 
 use super::deadline::{Action, Deadlines, Phase, SuspendedDeadlines};
 use super::options::ServerOptions;
@@ -128,11 +129,28 @@ impl Registry {
         self.connections.borrow().slots.iter().filter(|(_, slot)| slot.deadlines.is_some()).count()
     }
 
-    /// Called at every tick. Expires the connections whose deadline has passed, and suspends active ones that are idle.
-    pub fn tick(&self, clock: &Clock, options: &ServerOptions) {
-        self.for_each_active(|timer| timer.check_deadlines(options));
+    /// Called at every tick. Expires the connections whose deadline has passed, suspends active ones that are idle, and
+    /// cancels those whose client is gone.
+    pub async fn tick(&self, clock: &Clock, options: &ServerOptions) {
+        let without_budget = RefCell::new(Vec::new());
+        self.for_each_active(|timer| {
+            timer.check_deadlines(options);
+            if !has_budget_remaining() {
+                without_budget.borrow_mut().push(Rc::clone(timer));
+            }
+        });
         self.connections.borrow_mut().check_deadlines(clock, options);
         self.heap_trim.update(self.active.borrow().len());
+        // These connections may have more to receive, with the budgets of further polls. Their deadlines are not checked
+        // again: in the meantime, a connection can be suspended, and its timer be replaced.
+        for timer in without_budget.into_inner() {
+            let cancel_if_gone = || run_catching_panic(|| timer.cancel_if_gone(options));
+            cancel_if_gone();
+            if !has_budget_remaining() {
+                yield_now().await;
+                cancel_if_gone();
+            }
+        }
     }
 
     /// Evicts up to `count` connections, longest waiting time first, and returns their number. Ties are resolved in
@@ -174,7 +192,7 @@ impl Registry {
         self.connections.borrow_mut().abort_suspended();
     }
 
-    fn for_each_active(&self, action: impl Fn(&ConnectionTimer) + Copy) {
+    fn for_each_active(&self, action: impl Fn(&Rc<ConnectionTimer>) + Copy) {
         let timers: Vec<_> = self.active.borrow().iter().map(|(_, timer)| Rc::clone(timer)).collect();
         for timer in timers {
             // Nothing is borrowed here: a waker can run arbitrary code, such as dropping a connection.
@@ -330,6 +348,7 @@ mod tests {
     use anello::time::sleep;
     use anello::{DriverKind, Runtime};
     use anello_test::PanicsOnWake;
+    use futures_util::FutureExt;
     use proptest::collection::vec;
     use proptest::test_runner::{Config, TestRunner};
 
@@ -425,7 +444,8 @@ mod tests {
         type Action = fn(&Registry, &Clock);
         let evict: Action = |registry, clock| assert_eq!(registry.evict(2, true, clock.now()), 2);
         let tick: Action = |registry, clock| {
-            registry.tick(clock, &ServerOptions::default().request_timeout(Some(Duration::ZERO)));
+            let options = ServerOptions::default().request_timeout(Some(Duration::ZERO));
+            assert!(registry.tick(clock, &options).now_or_never().is_some());
         };
         let abort: Action = |registry, _| registry.abort_all();
         let runtime = Runtime::builder().driver(DriverKind::Sim(SimOptions::default())).build();

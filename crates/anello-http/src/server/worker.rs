@@ -101,7 +101,7 @@ impl Worker {
             sleep(self.options.timer_resolution).await;
             self.clock.read();
             self.observer.tick();
-            self.registry.tick(&self.clock, &self.options);
+            self.registry.tick(&self.clock, &self.options).await;
             // Response bodies take most of the memory. A few connections can have many.
             HeapTrim::return_free_memory();
             // Another worker may have new clients but no connection to evict.

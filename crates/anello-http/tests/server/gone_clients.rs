@@ -201,6 +201,30 @@ fn fault_22_handler_is_dropped_when_unix_client_closes() {
     });
 }
 
+/// A session receives ahead with the budget of a poll, which 128 receive operations spend. Those of other connections must
+/// not prevent a close_notify from being noticed.
+#[test]
+fn close_notify_is_noticed_while_many_tls_clients_send() {
+    run_on_each(simulated_drivers(), async |setup| {
+        let alive = Rc::new(Cell::new(0));
+        let served = Served::start(Some(tls::pair()), false, pending_handler(&alive));
+        let mut clients = Vec::new();
+        for _ in 0..150 {
+            clients.push(served.connect(PENDING_REQUESTS[0]).await);
+        }
+        wait_until(|| alive.get() == 150).await;
+        let mut closed = clients.pop().expect("a client");
+        closed.end_writing().await;
+        for _ in 0..10 {
+            for client in &mut clients {
+                client.send(b"x").await;
+            }
+            sleep(with_long_timeouts().timer_resolution).await;
+        }
+        assert_eq!(alive.get(), 149, "{setup}");
+    });
+}
+
 /// The last bytes that are received ahead can contain a close_notify.
 #[test]
 fn close_notify_is_noticed_at_limit_of_receiving_ahead() {
