@@ -21,11 +21,13 @@
 //! # Routers of axum
 //!
 //! The feature `axum` is required: with it, [`serve()`], [`handler`] and [`with_peer_addr`] build a router once with
-//! `Router::with_state`, as `axum::serve` does. Without the feature, they panic if the service is a router.
+//! `Router::with_state`, as `axum::serve` does. They panic if the service is a router that they cannot build: one without
+//! the feature, of another version of axum than 0.8, or converted by `Router::into_service`, or a `MethodRouter` whose error
+//! type is not `Infallible`.
 //!
 //! A router inside another service, such as a layer around the whole application, is not recognised. Add the layer with
-//! `Router::layer`, or call `with_state(())` on the router: otherwise, axum applies the layers of its routes again for each
-//! request, and layers such as a concurrency limit lose their state.
+//! `Router::layer`, or call `with_state(())` on the router before: otherwise, axum applies the layers of its routes again
+//! for each request, and layers such as a concurrency limit lose their state.
 //!
 //! # Services
 //!
@@ -104,7 +106,8 @@ pub use switch::ProtocolSwitch;
 /// ```
 ///
 /// # Panics
-/// Panics if no runtime is running on this thread, or if the service is a router of axum and the feature `axum` is off.
+/// Panics if no runtime is running on this thread, or if the service is a [router](self#routers-of-axum) that cannot be
+/// built.
 pub fn serve<S, B>(listener: impl Accept, service: S) -> JoinHandle<()>
 where
     S: Service<http::Request<Incoming>, Response = http::Response<B>, Error: Into<BoxError>>
@@ -138,7 +141,7 @@ where
 /// ```
 ///
 /// # Panics
-/// Panics if the service is a router of axum and the feature `axum` is off.
+/// Panics if the service is a [router](self#routers-of-axum) that cannot be built.
 pub fn handler<S, B>(service: S) -> impl AsyncFn(Request) -> Response + 'static
 where
     S: Service<http::Request<Incoming>, Response = http::Response<B>, Error: Into<BoxError>>

@@ -46,7 +46,7 @@ pub struct PeerAddr(pub SocketAddr);
 /// ```
 ///
 /// # Panics
-/// Panics if the service is a router of axum and the feature `axum` is off.
+/// Panics if the service is a [router](super#routers-of-axum) that cannot be built.
 pub fn with_peer_addr<S, T>(
     service: S,
     extension: impl Fn(SocketAddr) -> T + Clone + 'static,
