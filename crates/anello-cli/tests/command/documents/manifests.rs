@@ -143,6 +143,31 @@ fn manifests_of_other_pages_are_those_of_their_programs() {
     assert!(found >= 2, "only {found} manifests found");
 }
 
+/// The other tests compile `anello-http` with its feature `axum`, which its own tests need.
+#[test]
+fn package_without_feature_cannot_serve_routers() {
+    let mut manifest = tutorial().pop().expect("manifests");
+    let dependencies = manifest["dependencies"].as_table_mut().expect("table");
+    dependencies.retain(|name, _| matches!(name, "anello-http" | "axum"));
+    dependencies["anello-http"].as_table_mut().expect("table").remove("features");
+    manifest.remove("dev-dependencies");
+    let package = Package::new(&manifest);
+    fs::write(package.path().join("src/lib.rs"), WITHOUT_FEATURE).expect("file");
+    let packages = resolve(&package.path(), &[]);
+    assert!(packages.contains("anello-http v0.1.0 []"), "{packages:?}");
+    if short_or_long(false, true) {
+        package.test();
+    }
+}
+
+const WITHOUT_FEATURE: &str = r#"
+#[test]
+#[should_panic(expected = "the feature `axum` of anello-http is off")]
+fn router_is_rejected() {
+    drop(anello_http::service::handler(axum::Router::<()>::new()));
+}
+"#;
+
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("directory");
     for entry in fs::read_dir(from).expect("directory") {
