@@ -14,6 +14,7 @@ use anello::io::AsyncFd;
 use anello::net::{
     OwnedReadHalf, TcpListener, TcpSocket, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream, pipe,
 };
+use anello::server::DetachedStream;
 use anello::task::JoinSet;
 use anello::time::{Sleep, sleep};
 use anello::{Handle, JoinHandle, Runtime, spawn, spawn_blocking, yield_now};
@@ -38,7 +39,7 @@ fn handles_and_sockets_are_unwind_safe() {
     assert_unwind_safe::<(Handle, JoinHandle<Cell<u8>>, anello::task::AbortHandle, Sleep)>();
     assert_unwind_safe::<(TcpListener, TcpSocket, TcpStream, OwnedReadHalf<TcpStream>, UdpSocket)>();
     assert_unwind_safe::<(UnixDatagram, UnixListener, UnixStream, AsyncFd<std::fs::File>)>();
-    assert_unwind_safe::<(pipe::Receiver, pipe::Sender)>();
+    assert_unwind_safe::<(pipe::Receiver, pipe::Sender, DetachedStream)>();
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::linger::stop_lingering_if_set;
 
@@ -62,6 +63,10 @@ impl DetachedConnection {
         self.0.take().expect("the socket is taken only here and in the destructor")
     }
 }
+
+/// Code of the application, which may panic, never runs while the state is being changed.
+impl UnwindSafe for DetachedConnection {}
+impl RefUnwindSafe for DetachedConnection {}
 
 impl Drop for DetachedConnection {
     fn drop(&mut self) {
