@@ -9,6 +9,8 @@ macro_rules! setters {
                 "Sets [`", stringify!($field), "`](#structfield.", stringify!($field), ") and returns the options.\n\n",
                 "```\n",
                 "# use std::time::Duration;\n",
+                "# use std::collections::BTreeMap;\n",
+                "# use anello_http::files::{cache_control::*, headers::*, negotiate::*, options::*, path::*};\n",
                 "# use anello_http::{h1::*, observe::{access_log::*, metrics::*}, server::*};\n",
                 "let options = ", stringify!($options), "::default().",
                 stringify!($field), "(", stringify!($example), ");\n",

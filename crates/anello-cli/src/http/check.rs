@@ -133,12 +133,12 @@ impl Check<'_> {
         if !invalid.is_empty() {
             // The document root and the files of valid options can still be checked.
             let is_valid = |name: &str| !invalid.iter().any(|invalid| invalid.option() == name);
-            options = FileOptions {
-                symlinks: options.symlinks,
-                not_found_file: options.not_found_file.filter(|_| is_valid("not-found-file")),
-                spa_fallback_file: options.spa_fallback_file.filter(|_| is_valid("spa-fallback")),
-                ..FileOptions::default()
-            };
+            let not_found_file = options.not_found_file.filter(|_| is_valid("not-found-file"));
+            let spa_fallback_file = options.spa_fallback_file.filter(|_| is_valid("spa-fallback"));
+            options = FileOptions::default()
+                .symlinks(options.symlinks)
+                .not_found_file(not_found_file)
+                .spa_fallback_file(spa_fallback_file);
         }
         let runtime = arguments.driver.builder().build().or_else(|error| {
             self.add_problem("driver", error);

@@ -257,28 +257,27 @@ impl FileFlags {
     /// Returns the options for a server with this number of workers.
     pub fn options(&self, workers: usize) -> FileOptions {
         let flags = self.clone();
-        FileOptions {
-            index_files: flags.single_file.as_ref().map_or(flags.index_files, |name| vec![name.clone()]),
-            single_file: flags.single_file,
-            listing: flags.listing,
-            max_listing_entries: flags.max_listing_entries,
-            precompressed: flags.precompressed.into_iter().collect(),
-            compress: flags.compress.into_iter().collect(),
-            max_compress_bytes: flags.compress_memory.0,
-            cache_control: flags.cache_control,
-            headers: flags.headers,
-            media_types: flags.media_types.into_iter().collect(),
-            default_media_type: flags.default_media_type,
-            not_found_file: flags.not_found_file,
-            spa_fallback_file: flags.spa_fallback,
-            dotfiles: if flags.dotfiles { Dotfiles::Serve } else { Dotfiles::Hide },
-            cors_origins: flags.cors_origins,
-            symlinks: if flags.no_symlinks { Symlinks::Deny } else { Symlinks::FollowBeneath },
-            max_cache_bytes: flags.max_cache_bytes,
-            max_cached_file_bytes: flags.max_cached_file_bytes.min(flags.max_cache_bytes),
-            workers,
-            revalidate_interval: flags.revalidate_interval,
-        }
+        FileOptions::default()
+            .index_files(flags.single_file.as_ref().map_or(flags.index_files, |name| vec![name.clone()]))
+            .single_file(flags.single_file)
+            .listing(flags.listing)
+            .max_listing_entries(flags.max_listing_entries)
+            .precompressed(flags.precompressed.into_iter().collect())
+            .compress(flags.compress.into_iter().collect())
+            .max_compress_bytes(flags.compress_memory.0)
+            .cache_control(flags.cache_control)
+            .headers(flags.headers)
+            .media_types(flags.media_types.into_iter().collect())
+            .default_media_type(flags.default_media_type)
+            .not_found_file(flags.not_found_file)
+            .spa_fallback_file(flags.spa_fallback)
+            .dotfiles(if flags.dotfiles { Dotfiles::Serve } else { Dotfiles::Hide })
+            .cors_origins(flags.cors_origins)
+            .symlinks(if flags.no_symlinks { Symlinks::Deny } else { Symlinks::FollowBeneath })
+            .max_cache_bytes(flags.max_cache_bytes)
+            .max_cached_file_bytes(flags.max_cached_file_bytes.min(flags.max_cache_bytes))
+            .workers(workers)
+            .revalidate_interval(flags.revalidate_interval)
     }
 }
 

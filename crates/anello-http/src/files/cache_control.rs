@@ -11,7 +11,7 @@ use super::invalid_option::InvalidOption;
 /// use anello_http::files::cache_control::CacheRule;
 ///
 /// let rule = CacheRule { pattern: "assets/**".to_owned(), value: "max-age=31536000, immutable".to_owned() };
-/// let options = FileOptions { cache_control: vec![rule], ..FileOptions::default() };
+/// let options = FileOptions::default().cache_control(vec![rule]);
 /// assert!(options.validate().is_ok());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

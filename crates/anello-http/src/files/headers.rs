@@ -17,7 +17,7 @@ use crate::h1::{FieldBlock, FieldName, InvalidField, is_value};
 ///     name: "Content-Security-Policy".to_owned(),
 ///     value: "default-src 'self'".to_owned(),
 /// };
-/// let options = FileOptions { headers: vec![rule], ..FileOptions::default() };
+/// let options = FileOptions::default().headers(vec![rule]);
 /// assert!(options.validate().is_ok());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

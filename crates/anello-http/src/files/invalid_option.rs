@@ -6,7 +6,7 @@
 /// use anello_http::files::FileOptions;
 /// use anello_http::files::options::InvalidOption;
 ///
-/// let options = FileOptions { default_media_type: "text".to_owned(), ..FileOptions::default() };
+/// let options = FileOptions::default().default_media_type("text".to_owned());
 /// let error: InvalidOption = options.validate().unwrap_err();
 /// assert!(error.to_string().starts_with("default-media-type: \"text\": "));
 /// ```
@@ -28,7 +28,7 @@ impl InvalidOption {
     /// ```
     /// use anello_http::files::FileOptions;
     ///
-    /// let options = FileOptions { index_files: vec!["a/b.html".to_owned()], ..FileOptions::default() };
+    /// let options = FileOptions::default().index_files(vec!["a/b.html".to_owned()]);
     /// assert_eq!(options.validate().unwrap_err().option(), "index");
     /// ```
     pub fn option(&self) -> &'static str {

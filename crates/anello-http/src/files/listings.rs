@@ -221,7 +221,7 @@ mod tests {
             fs::write(site.path().join(name).join("file"), "text").expect("file written");
         }
         let root = DocumentRoot::open(site.path(), Symlinks::FollowBeneath).expect("document root");
-        let options = FileOptions { revalidate_interval: interval, ..FileOptions::default() };
+        let options = FileOptions::default().revalidate_interval(interval);
         let listings = Listings::new(&options);
         Runtime::new().expect("runtime").block_on(test(&site, &root, listings));
     }

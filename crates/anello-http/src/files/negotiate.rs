@@ -76,7 +76,7 @@ impl Coding {
 /// use anello_http::files::negotiate::{Coding, Codings};
 ///
 /// let precompressed = Codings::NONE.with(Coding::Gzip).with(Coding::Brotli);
-/// let options = FileOptions { precompressed, ..FileOptions::default() };
+/// let options = FileOptions::default().precompressed(precompressed);
 /// assert!(options.precompressed.contains(Coding::Gzip));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

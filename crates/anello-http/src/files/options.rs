@@ -19,14 +19,11 @@ use super::path::{Dotfiles, MAX_NAME_BYTES, resolve};
 /// ```
 /// use anello_http::files::FileOptions;
 ///
-/// let options = FileOptions {
-///     listing: true,
-///     not_found_file: Some("errors/404.html".to_owned()),
-///     ..FileOptions::default()
-/// };
+/// let options = FileOptions::default().listing(true).not_found_file(Some("errors/404.html".to_owned()));
 /// assert!(options.validate().is_ok());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FileOptions {
     /// Index file names for directories, in order of preference. May be empty. Default: `index.html`.
     pub index_files: Vec<String>,
@@ -92,6 +89,31 @@ pub struct FileOptions {
     pub revalidate_interval: Duration,
 }
 
+setters!(FileOptions {
+    index_files: Vec<String> = vec!["index.htm".to_owned()],
+    single_file: Option<String> = Some("index.html".to_owned()),
+    listing: bool = true,
+    max_listing_entries: usize = 1000,
+    precompressed: Codings = Codings::ALL,
+    cache_control: Vec<CacheRule> = vec![CacheRule { pattern: "**".to_owned(), value: "no-cache".to_owned() }],
+    headers: Vec<HeaderRule> =
+        vec![HeaderRule { pattern: None, name: "Referrer-Policy".to_owned(), value: "no-referrer".to_owned() }],
+    media_types: BTreeMap<String, String> = BTreeMap::from([("foo".to_owned(), "text/plain".to_owned())]),
+    default_media_type: String = "text/plain".to_owned(),
+    not_found_file: Option<String> = Some("404.html".to_owned()),
+    spa_fallback_file: Option<String> = Some("index.html".to_owned()),
+    dotfiles: Dotfiles = Dotfiles::Serve,
+    cors_origins: Vec<String> = vec!["https://example.org".to_owned()],
+    symlinks: Symlinks = Symlinks::Deny,
+    max_cache_bytes: usize = 1 << 20,
+    max_cached_file_bytes: usize = 4096,
+    workers: usize = 4,
+    revalidate_interval: Duration = Duration::ZERO,
+});
+
+#[cfg(feature = "compression")]
+setters!(FileOptions { compress: Codings = Codings::ALL, max_compress_bytes: usize = 1 << 20 });
+
 /// Policy for symbolic links in a path. No link can lead out of the document root (`openat2(2)` with
 /// `RESOLVE_BENEATH`, Linux 5.6) or through a magic link of `/proc` (`RESOLVE_NO_MAGICLINKS`).
 ///
@@ -100,7 +122,7 @@ pub struct FileOptions {
 /// use anello_http::files::options::Symlinks;
 ///
 /// assert_eq!(FileOptions::default().symlinks, Symlinks::FollowBeneath);
-/// let options = FileOptions { symlinks: Symlinks::Deny, ..FileOptions::default() };
+/// let options = FileOptions::default().symlinks(Symlinks::Deny);
 /// assert!(options.validate().is_ok());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -153,7 +175,7 @@ impl FileOptions {
     /// ```
     /// use anello_http::files::options::FileOptions;
     /// assert!(FileOptions::default().validate().is_ok());
-    /// let options = FileOptions { not_found_file: Some("../404.html".to_owned()), ..FileOptions::default() };
+    /// let options = FileOptions::default().not_found_file(Some("../404.html".to_owned()));
     /// assert!(options.validate().unwrap_err().to_string().starts_with("not-found-file: \"../404.html\""));
     /// ```
     pub fn validate(&self) -> Result<(), InvalidOption> {
@@ -165,11 +187,9 @@ impl FileOptions {
     /// ```
     /// use anello_http::files::FileOptions;
     ///
-    /// let options = FileOptions {
-    ///     index_files: vec!["a/b.html".to_owned()],
-    ///     default_media_type: "text".to_owned(),
-    ///     ..FileOptions::default()
-    /// };
+    /// let options = FileOptions::default()
+    ///     .index_files(vec!["a/b.html".to_owned()])
+    ///     .default_media_type("text".to_owned());
     /// let names: Vec<_> = options.validation_errors().iter().map(|error| error.option()).collect();
     /// assert_eq!(names, ["index", "default-media-type"]);
     /// ```

@@ -103,7 +103,7 @@ impl Files {
     ///
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path();
-    /// let files = Files::open(path, FileOptions { listing: true, ..FileOptions::default() })?;
+    /// let files = Files::open(path, FileOptions::default().listing(true))?;
     /// assert_eq!(files.cache_bytes(), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -188,7 +188,7 @@ impl Files {
     ///
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path();
-    /// let options = FileOptions { not_found_file: Some("404.html".to_owned()), ..FileOptions::default() };
+    /// let options = FileOptions::default().not_found_file(Some("404.html".to_owned()));
     /// let files = Files::open(path, options)?;
     /// // The directory is empty.
     /// let invalid = files.invalid_option_files().await;

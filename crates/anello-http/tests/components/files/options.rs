@@ -22,17 +22,15 @@ fn defaults_are_valid() {
 
 #[test]
 fn valid_options_are_accepted() {
-    let options = FileOptions {
-        index_files: vec!["index.html".into(), ".index".into(), "index page.htm".into()],
-        not_found_file: Some("errors/404.html".into()),
-        spa_fallback_file: Some(".app/ünïcode 100%.html".into()),
-        max_cache_bytes: 0,
-        revalidate_interval: Duration::ZERO,
-        listing: true,
-        ..FileOptions::default()
-    };
+    let options = FileOptions::default()
+        .index_files(vec!["index.html".into(), ".index".into(), "index page.htm".into()])
+        .not_found_file(Some("errors/404.html".into()))
+        .spa_fallback_file(Some(".app/ünïcode 100%.html".into()))
+        .max_cache_bytes(0)
+        .revalidate_interval(Duration::ZERO)
+        .listing(true);
     options.validate().unwrap();
-    FileOptions { index_files: Vec::new(), ..options }.validate().unwrap();
+    options.index_files(Vec::new()).validate().unwrap();
 }
 
 #[test]
@@ -89,20 +87,18 @@ fn every_other_option_is_validated() {
 fn all_errors_are_reported() {
     assert_eq!(FileOptions::default().validation_errors(), []);
     let rule = |pattern: &str| CacheRule { pattern: pattern.into(), value: "no-cache".into() };
-    let options = FileOptions {
-        index_files: vec!["a/b".into(), "index.html".into(), "..".into()],
-        cache_control: vec![
+    let options = FileOptions::default()
+        .index_files(vec!["a/b".into(), "index.html".into(), "..".into()])
+        .cache_control(vec![
             rule("["),
             rule("*.css"),
             CacheRule { pattern: String::new(), value: String::new() },
-        ],
-        media_types: BTreeMap::from([("a".into(), "b".into()), ("html".into(), "html".into())]),
-        default_media_type: String::new(),
-        cors_origins: vec!["https://example.org".into(), "a".into()],
-        spa_fallback_file: Some("/".into()),
-        revalidate_interval: Duration::from_secs(48 * 3600),
-        ..FileOptions::default()
-    };
+        ])
+        .media_types(BTreeMap::from([("a".into(), "b".into()), ("html".into(), "html".into())]))
+        .default_media_type(String::new())
+        .cors_origins(vec!["https://example.org".into(), "a".into()])
+        .spa_fallback_file(Some("/".into()))
+        .revalidate_interval(Duration::from_secs(48 * 3600));
     let invalid_options: Vec<&str> = options.validation_errors().iter().map(InvalidOption::option).collect();
     assert_eq!(
         invalid_options,

@@ -12,7 +12,7 @@ use crate::common::site::for_each_driver_with_site;
 use crate::common::{Client, ClientResponse};
 
 fn options() -> FileOptions {
-    FileOptions { compress: Codings::ALL, precompressed: Codings::ALL, ..FileOptions::default() }
+    FileOptions::default().compress(Codings::ALL).precompressed(Codings::ALL)
 }
 
 async fn get(address: SocketAddr, line: &str, fields: &str) -> ClientResponse {

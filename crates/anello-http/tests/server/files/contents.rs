@@ -113,7 +113,7 @@ fn evaluates_conditions_and_ranges() {
 
 #[test]
 fn range_of_encoded_variant_has_content_encoding() {
-    let options = FileOptions { precompressed: Codings::ALL, ..FileOptions::default() };
+    let options = FileOptions::default().precompressed(Codings::ALL);
     for_each_driver_with_site(options, async |address, directory| {
         let (plain, encoded) = (pattern(20_000), pattern(1000));
         fs::write(directory.join("style.css"), &plain).expect("write file");
@@ -139,7 +139,7 @@ fn range_of_encoded_variant_has_content_encoding() {
 
 #[test]
 fn variants_are_negotiated() {
-    let options = FileOptions { precompressed: Codings::ALL, ..FileOptions::default() };
+    let options = FileOptions::default().precompressed(Codings::ALL);
     for_each_driver_with_site(options, async |address, _| {
         let mut client = Client::connect(address).await;
         let mut tags = Vec::new();
@@ -165,7 +165,7 @@ fn variants_are_negotiated() {
 
 #[test]
 fn every_response_for_file_with_variants_has_vary() {
-    let options = FileOptions { precompressed: Codings::ALL, ..FileOptions::default() };
+    let options = FileOptions::default().precompressed(Codings::ALL);
     for_each_driver_with_site(options, async |address, _| {
         let mut client = Client::connect(address).await;
         for (fields, status) in [
@@ -197,14 +197,12 @@ fn every_response_for_file_with_variants_has_vary() {
 
 #[test]
 fn serves_listings_fallback_pages_and_cors_fields() {
-    let options = FileOptions {
-        listing: true,
-        index_files: vec![],
-        not_found_file: Some("404.html".into()),
-        spa_fallback_file: Some("docs/index.html".into()),
-        cors_origins: vec!["https://example.org".into()],
-        ..FileOptions::default()
-    };
+    let options = FileOptions::default()
+        .listing(true)
+        .index_files(vec![])
+        .not_found_file(Some("404.html".into()))
+        .spa_fallback_file(Some("docs/index.html".into()))
+        .cors_origins(vec!["https://example.org".into()]);
     for_each_driver_with_site(options, async |address, _| {
         let mut client = Client::connect(address).await;
         let page = client.get("/").await;
@@ -224,12 +222,8 @@ fn serves_listings_fallback_pages_and_cors_fields() {
 
 #[test]
 fn listings_support_conditional_requests() {
-    let options = FileOptions {
-        listing: true,
-        index_files: vec![],
-        revalidate_interval: Duration::ZERO,
-        ..FileOptions::default()
-    };
+    let options =
+        FileOptions::default().listing(true).index_files(vec![]).revalidate_interval(Duration::ZERO);
     for_each_driver_with_site(options, async |address, directory| {
         let mut client = Client::connect(address).await;
         let send_request = async |client: &mut Client, fields: &str| {
@@ -314,7 +308,7 @@ fn spa_fallback_is_served_for_paths_without_file() {
     for dotfiles in [Dotfiles::Hide, Dotfiles::Serve] {
         let paths = [&routes, &assets_and_attacks, &hidden].map(Vec::clone);
         let page = Some("docs/index.html".to_owned());
-        let options = FileOptions { dotfiles, spa_fallback_file: page, ..FileOptions::default() };
+        let options = FileOptions::default().dotfiles(dotfiles).spa_fallback_file(page);
         for_each_driver_with_site(options, async move |address, _| {
             let mut client = Client::connect(address).await;
             let [routes, assets_and_attacks, hidden] = &paths;
@@ -351,8 +345,7 @@ fn cors_allows_range_requests_from_listed_origins() {
     let exposed = "Accept-Ranges, Content-Encoding, Content-Range, ETag";
     let preflight_fields =
         "Access-Control-Request-Method: GET\r\nAccess-Control-Request-Headers: range, if-range\r\n";
-    let options =
-        FileOptions { cors_origins: vec!["https://example.org:443".into()], ..FileOptions::default() };
+    let options = FileOptions::default().cors_origins(vec!["https://example.org:443".into()]);
     for_each_driver_with_site(options, async move |address, _| {
         let mut client = Client::connect(address).await;
         for (origin, is_listed) in [("https://example.org", true), ("https://example.net", false)] {
@@ -384,12 +377,10 @@ fn cors_allows_range_requests_from_listed_origins() {
 
 #[test]
 fn not_found_page_has_no_validators() {
-    let options = FileOptions {
-        not_found_file: Some("app.js".into()),
-        precompressed: Codings::ALL,
-        cache_control: vec![CacheRule { pattern: "**".into(), value: "max-age=31536000, immutable".into() }],
-        ..FileOptions::default()
-    };
+    let options = FileOptions::default()
+        .not_found_file(Some("app.js".into()))
+        .precompressed(Codings::ALL)
+        .cache_control(vec![CacheRule { pattern: "**".into(), value: "max-age=31536000, immutable".into() }]);
     for_each_driver_with_site(options, async |address, _| {
         let mut client = Client::connect(address).await;
         for (fields, coding, body) in [
@@ -412,10 +403,8 @@ fn not_found_page_has_no_validators() {
 /// Requests as many small ranges as possible, so that the part headers would be larger than the file.
 #[test]
 fn fault_36_multipart_response_is_bounded_by_file_size() {
-    let options = FileOptions {
-        media_types: BTreeMap::from([("long".to_owned(), format!("application/{}", "x".repeat(100)))]),
-        ..FileOptions::default()
-    };
+    let options = FileOptions::default()
+        .media_types(BTreeMap::from([("long".to_owned(), format!("application/{}", "x".repeat(100)))]));
     for_each_driver_with_site(options, async |address, root| {
         let mut client = Client::connect(address).await;
         // Around the limit for copies and that of the cache.
@@ -447,16 +436,14 @@ fn fields_of_the_operator_are_added() {
         name: name.to_owned(),
         value: value.to_owned(),
     };
-    let options = FileOptions {
-        headers: vec![
+    let options = FileOptions::default()
+        .headers(vec![
             rule(None, "Strict-Transport-Security", "max-age=60"),
             rule(Some("*.html"), "Content-Security-Policy", "default-src 'self'"),
             rule(Some("docs/**"), "Cross-Origin-Opener-Policy", "same-origin"),
             rule(Some("docs/*"), "Cross-Origin-Embedder-Policy", "require-corp"),
-        ],
-        not_found_file: Some("404.html".to_owned()),
-        ..FileOptions::default()
-    };
+        ])
+        .not_found_file(Some("404.html".to_owned()));
     for_each_driver_with_site(options, async |address, _| {
         let mut client = Client::connect(address).await;
         let names = [

@@ -90,13 +90,11 @@ fn fault_32_no_path_escapes_document_root() {
 fn fault_33_swapped_links_never_escape_document_root() {
     for symlinks in [Symlinks::FollowBeneath, Symlinks::Deny] {
         // No cache, so that every request resolves the path.
-        let options = FileOptions {
-            symlinks,
-            revalidate_interval: Duration::ZERO,
-            max_cache_bytes: 0,
-            max_cached_file_bytes: 0,
-            ..FileOptions::default()
-        };
+        let options = FileOptions::default()
+            .symlinks(symlinks)
+            .revalidate_interval(Duration::ZERO)
+            .max_cache_bytes(0)
+            .max_cached_file_bytes(0);
         for_each_driver_with_site(options, async move |address, directory| {
             let outside = tempfile::tempdir().expect("temporary directory");
             fs::write(outside.path().join("file"), "outside").expect("write file");
@@ -145,7 +143,7 @@ fn fault_33_swapped_links_never_escape_document_root() {
 #[test]
 fn fault_34_special_files_are_not_served() {
     // A FIFO must not be used as a precompressed variant or an index file either.
-    let options = FileOptions { precompressed: Codings::ALL, ..FileOptions::default() };
+    let options = FileOptions::default().precompressed(Codings::ALL);
     for_each_driver_with_site(options, async |address, directory| {
         for path in ["fifo", "hello.txt.gz", "docs/empty/index.html"] {
             mkfifoat(CWD, directory.join(path), 0o644.into()).expect("create FIFO");
@@ -181,13 +179,11 @@ fn files_are_served_while_file_operations_stall() {
     /// More than the file pool has threads, unless operations stall.
     const STALLED: usize = 40;
     in_own_process(|| {
-        let options = FileOptions {
-            listing: true,
-            revalidate_interval: Duration::ZERO,
-            max_cache_bytes: 0,
-            max_cached_file_bytes: 0,
-            ..FileOptions::default()
-        };
+        let options = FileOptions::default()
+            .listing(true)
+            .revalidate_interval(Duration::ZERO)
+            .max_cache_bytes(0)
+            .max_cached_file_bytes(0);
         for_each_driver_with_site(options, async |address, _directory| {
             let stalled = Arc::new(Barrier::new(STALLED + 1));
             for _ in 0..STALLED {
@@ -209,7 +205,7 @@ fn files_are_served_while_file_operations_stall() {
 
 #[test]
 fn fault_35_small_changing_file_is_sent_in_one_state() {
-    let options = FileOptions { revalidate_interval: Duration::ZERO, ..FileOptions::default() };
+    let options = FileOptions::default().revalidate_interval(Duration::ZERO);
     for_each_driver_with_site(options, async |address, directory| {
         // The file is replaced by renaming: each response contains either the old or the new state.
         let states = vec![vec![b'a'; 5000], vec![b'b'; 9000]];
@@ -261,7 +257,7 @@ async fn only_response(client: &mut Client) -> (usize, Vec<u8>) {
 
 #[test]
 fn fault_35_large_file_truncated_while_sent_closes_connection() {
-    let options = FileOptions { revalidate_interval: Duration::ZERO, ..FileOptions::default() };
+    let options = FileOptions::default().revalidate_interval(Duration::ZERO);
     for_each_driver_with_site(options, async |address, directory| {
         let file = fs::File::options().write(true).open(directory.join("large.bin")).expect("open file");
         let content = pattern(3 << 20);
@@ -295,8 +291,7 @@ fn fault_35_large_file_truncated_while_sent_closes_connection() {
 fn fault_35_changed_large_file_is_never_sent_in_old_state() {
     // Longer than any test, so each change must be detected before the interval ends.
     let interval = Duration::from_secs(3600);
-    let options =
-        FileOptions { revalidate_interval: interval, precompressed: Codings::ALL, ..FileOptions::default() };
+    let options = FileOptions::default().revalidate_interval(interval).precompressed(Codings::ALL);
     for_each_driver_with_site(options, async |address, directory| {
         let files = [
             ("identity", directory.join("data.css"), 200_000),
@@ -348,7 +343,7 @@ fn fault_35_changed_large_file_is_never_sent_in_old_state() {
 /// hold.
 #[test]
 fn fault_35_truncated_file_is_never_padded() {
-    let options = FileOptions { revalidate_interval: Duration::ZERO, ..FileOptions::default() };
+    let options = FileOptions::default().revalidate_interval(Duration::ZERO);
     for_each_driver_with_site(options, async |address, directory| {
         let sparse = fs::File::create(directory.join("sparse.bin")).expect("open file");
         let announced_bytes = 512 << 20;

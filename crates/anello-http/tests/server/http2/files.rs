@@ -23,8 +23,7 @@ fn with_field(method: &str, path: &str, name: &'static str, value: &str) -> http
 fn files_are_served_as_in_http_1() {
     run_on_each(main_drivers(), async |setup| {
         let directory = site();
-        let file_options =
-            FileOptions { listing: true, precompressed: Codings::ALL, ..FileOptions::default() };
+        let file_options = FileOptions::default().listing(true).precompressed(Codings::ALL);
         let files = Rc::new(Files::open(directory.path(), file_options).expect("open document root"));
         let address = serve(options(), async move |request: Request| files.handle(&request).await);
         let mut client = Client::connect(address).await;
@@ -75,7 +74,7 @@ fn files_are_served_as_in_http_1() {
 fn fault_35_file_truncated_while_being_sent_resets_stream() {
     run_on_each(main_drivers(), async |setup| {
         let directory = site();
-        let file_options = FileOptions { max_cache_bytes: 0, ..FileOptions::default() };
+        let file_options = FileOptions::default().max_cache_bytes(0);
         let files = Rc::new(Files::open(directory.path(), file_options).expect("open document root"));
         let address = serve(options(), async move |request: Request| files.handle(&request).await);
         let mut client = Client::connect(address).await;
