@@ -83,7 +83,10 @@ impl Object {
     fn activity(&self) -> [bool; 2] {
         match self {
             Self::Stream(it) => [!it.is_connecting && !it.has_eof, it.side.is_some() && !it.is_shut],
-            Self::UdpSender { exchange, .. } => [false, exchange.has_room()],
+            // Without its receiver, the sender ends.
+            Self::UdpSender { exchange, .. } => {
+                [false, exchange.has_room() || exchange.is_receiver_gone.get()]
+            }
             Self::Source { written, read, left, .. } => [read < written || *left > 0, *left > 0],
             _ => [true, false],
         }
