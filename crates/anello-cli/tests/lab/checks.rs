@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::process::Output;
 
-use crate::run::{lab, short_scenario};
+use crate::run::{DISK_WORKER, disk_scenario, lab, short_scenario};
 
 /// Runs the lab with checks, the contender `bare epoll` and this one.
 fn run_with_contender(contender: &str, flags: &[&str]) -> Output {
@@ -20,26 +20,8 @@ fn run_with_contender(contender: &str, flags: &[&str]) -> Output {
 /// Runs a scenario with a disk worker and another contender with this command.
 fn run_disk_with_contender(command: &str, flags: &[&str]) -> Output {
     let directory = tempfile::tempdir().unwrap();
-    let [scenario, file, out] = ["disk.toml", "blocks", "reports"].map(|name| directory.path().join(name));
-    let worker = "{anello} bare disk --file {file} --create-bytes 65536 --addr 127.0.0.1:0 --engine pread";
-    let text = format!(
-        r#"
-        name = "disk"
-        title = "A worker and another contender"
-        protocol = "disk"
-        operations = ["random_read"]
-        direct = [false]
-        block_bytes = [4096]
-        depth = [1]
-        contenders = [{{ name = "worker", command = "{worker}" }}, {{ name = "other", command = "{command}" }}]
-        reference = "worker"
-        passes = 1
-        rounds = 1
-        slice = "10ms"
-        warm_up = "1ms"
-    "#
-    );
-    fs::write(&scenario, text).unwrap();
+    let scenario = disk_scenario(directory.path(), "1", &format!("{DISK_WORKER} pread"), command);
+    let [file, out] = ["blocks", "reports"].map(|name| directory.path().join(name));
     let paths = [("--scenario", scenario), ("--disk-file", file), ("--out", out)];
     let mut command = lab(flags);
     command.args(paths.iter().flat_map(|(flag, path)| [OsStr::new(flag), path.as_os_str()]));

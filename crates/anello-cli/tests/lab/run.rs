@@ -333,26 +333,24 @@ fn interrupted_run_is_resumed() {
     assert!(same.status.success(), "{}", String::from_utf8_lossy(&same.stderr));
 }
 
-#[test]
-fn resumed_disk_run_uses_same_file() {
-    let directory = tempfile::tempdir().unwrap();
-    let out = directory.path().join("reports");
-    let (out, scenario) = (out.to_str().unwrap(), directory.path().join("disk.toml"));
-    let worker = "{anello} bare disk --file {file} --create-bytes 65536 --addr 127.0.0.1:0 --engine";
+/// The command of a disk worker, without its engine.
+pub(crate) const DISK_WORKER: &str =
+    "{anello} bare disk --file {file} --create-bytes 65536 --addr 127.0.0.1:0 --engine";
+
+/// Writes a short scenario that compares two disk workers with these commands at these depths.
+pub(crate) fn disk_scenario(directory: &Path, depths: &str, one: &str, other: &str) -> PathBuf {
+    let scenario = directory.join("disk.toml");
     let text = format!(
         r#"
         name = "disk"
-        title = "Two workers"
+        title = "Two disk workers"
         protocol = "disk"
         operations = ["random_read"]
         direct = [false]
         block_bytes = [4096]
-        depth = [1, 2]
-        contenders = [
-            {{ name = "one", command = "{worker} pread" }},
-            {{ name = "other", command = "{worker} threads" }},
-        ]
-        reference = "one"
+        depth = [{depths}]
+        contenders = [{{ name = "worker", command = "{one}" }}, {{ name = "other", command = "{other}" }}]
+        reference = "worker"
         passes = 5
         rounds = 3
         slice = "10ms"
@@ -360,6 +358,16 @@ fn resumed_disk_run_uses_same_file() {
     "#
     );
     fs::write(&scenario, text).unwrap();
+    scenario
+}
+
+#[test]
+fn resumed_disk_run_uses_same_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("reports");
+    let out = out.to_str().unwrap();
+    let [one, other] = ["pread", "threads"].map(|engine| format!("{DISK_WORKER} {engine}"));
+    let scenario = disk_scenario(directory.path(), "1, 2", &one, &other);
     let command = lab(&["--scenario", scenario.to_str().unwrap(), "--out", out]);
     let json = interrupt_after_first_cell(command, Path::new(out));
     let partial = read(&json);
