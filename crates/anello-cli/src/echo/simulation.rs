@@ -191,7 +191,7 @@ fn drain_ends_idle_connections_before_its_deadline() {
     }
 }
 
-/// Why a server ends the connection of a client that does not read.
+/// The cause for which a server ends the connection of a client that does not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
     DrainTimeout,
@@ -199,8 +199,8 @@ enum Cause {
     IdleTimeout,
 }
 
-/// Fills all buffers up to the client, which then reads again. Returns the number of bytes that the server had to send
-/// and of those that the client receives, and the error with which the connection ends.
+/// Fills all buffers up to the client, which then reads again. Returns the number of bytes that the server had to send,
+/// the number of bytes that the client receives, and the error with which the connection ends.
 async fn read_after(cause: Cause, mode: Mode, state: &HostState) -> io::Result<(usize, usize, io::Error)> {
     let mut stream = TcpStream::connect(("one", 7)).await?;
     let mut sent = Vec::new();

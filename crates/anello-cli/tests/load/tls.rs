@@ -138,7 +138,7 @@ fn invalid_tls_flags_are_reported_with_remedy() {
     assert!(both.contains("--tls-insecure") && both.contains("cannot be used with"), "{both}");
 }
 
-/// What a server has received on a connection: the server name (SNI), and the `Host` field of each request.
+/// The server name (SNI) and the `Host` field of each request that a server has received on a connection.
 #[derive(Debug, Default, PartialEq)]
 struct Received {
     server_name: Option<String>,

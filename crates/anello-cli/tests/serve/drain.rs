@@ -19,7 +19,7 @@ use crate::served::{Served, connect};
 /// Size of a response, which is larger than the buffers of the kernel.
 const BODY_BYTES: usize = 64 << 20;
 
-/// Why a drain ends.
+/// The cause that ends a drain.
 #[derive(Clone, Copy, Debug)]
 enum DrainEnd {
     Timeout,

@@ -26,17 +26,17 @@ pub struct ResumeError {
     current: String,
 }
 
-/// Where a run differs from the run that it resumes.
+/// The part of a run that differs from the run that it resumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Difference {
-    /// In what was requested: the scenario or a flag.
+    /// The request: the scenario or a flag.
     Plan,
-    /// In the version of anello, a program or the machine.
+    /// The environment: the version of anello, a program or the machine.
     Environment,
 }
 
 impl ResumeError {
-    /// Returns where the two runs differ.
+    /// Returns the part in which the two runs differ.
     pub fn difference(&self) -> Difference {
         self.difference
     }

@@ -20,9 +20,11 @@ const MAX_CHECKED_ENTRIES_SIMULATED: u64 = 1024;
 #[cfg(debug_assertions)]
 const MAX_CHECKED_ENTRIES: u64 = 16;
 
+/// Number of those first turns.
 #[cfg(debug_assertions)]
 const MAX_CHECKED_TURNS: u64 = 1000;
 
+/// Other tables are checked at most once in this number of turns.
 #[cfg(debug_assertions)]
 const MIN_CHECK_INTERVAL: u64 = 64;
 

@@ -247,7 +247,7 @@ fn write_after_shutdown_of_idle_stream_fails() {
     });
 }
 
-/// What a task does between a reset by its peer and the shutdown.
+/// The call that a task makes between a reset by its peer and the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Before {
     Nothing,
