@@ -240,9 +240,7 @@ impl Connection {
         self.driver().address(self.target(), End::Peer).ok()?.as_socket()
     }
 
-    #[track_caller]
-    pub(crate) fn import(socket: impl Into<DetachedSocket>) -> io::Result<Self> {
-        let shared = current();
+    pub(crate) fn import(shared: Rc<Shared>, socket: impl Into<DetachedSocket>) -> io::Result<Self> {
         let key = shared.driver.borrow_mut().import_stream(socket.into())?;
         Ok(Self { shared, key })
     }

@@ -181,7 +181,7 @@ impl<F: StreamFamily> StreamListener<F> {
     /// ```
     #[track_caller]
     pub fn from_std(listener: F::StdListener) -> io::Result<Self> {
-        Ok(Self::new(Listener::import(listener)?))
+        Ok(Self::new(Listener::import(current(), listener)?))
     }
 }
 
@@ -193,7 +193,7 @@ impl<F: StreamFamily> TryFrom<OwnedFd> for StreamListener<F> {
     #[track_caller]
     fn try_from(descriptor: OwnedFd) -> io::Result<Self> {
         check_socket(&descriptor, F::FAMILY, true)?;
-        Ok(Self::new(Listener::import(descriptor)?))
+        Ok(Self::new(Listener::import(current(), descriptor)?))
     }
 }
 
@@ -247,9 +247,7 @@ impl Listener {
         Self { shared, key, wait_queue: WaitQueue::default() }
     }
 
-    #[track_caller]
-    pub fn import(socket: impl Into<DetachedSocket>) -> io::Result<Self> {
-        let shared = current();
+    pub fn import(shared: Rc<Shared>, socket: impl Into<DetachedSocket>) -> io::Result<Self> {
         let key = shared.driver.borrow_mut().import_listener(socket.into())?;
         Ok(Self::new(shared, key))
     }

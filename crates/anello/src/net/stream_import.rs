@@ -8,6 +8,7 @@ use super::detach_error::DetachError;
 use super::family::{StreamFamily, Tcp, Unix};
 use super::stream_socket::StreamSocket;
 use crate::driver::{check_linger, check_socket};
+use crate::executor::current;
 
 impl<F: StreamFamily> StreamSocket<F> {
     /// Converts a standard library stream.
@@ -32,7 +33,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     pub fn from_std(stream: F::StdStream) -> io::Result<Self> {
         let descriptor = stream.into();
         check_linger(&descriptor);
-        Ok(Self::new(Connection::import(descriptor)?))
+        Ok(Self::new(Connection::import(current(), descriptor)?))
     }
 
     /// Converts a standard library stream from which bytes have already been received. Receives return a copy of
@@ -115,7 +116,7 @@ impl<F: StreamFamily> TryFrom<OwnedFd> for StreamSocket<F> {
     fn try_from(descriptor: OwnedFd) -> io::Result<Self> {
         check_socket(&descriptor, F::FAMILY, false)?;
         check_linger(&descriptor);
-        Ok(Self::new(Connection::import(descriptor)?))
+        Ok(Self::new(Connection::import(current(), descriptor)?))
     }
 }
 

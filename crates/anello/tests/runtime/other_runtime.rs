@@ -5,9 +5,11 @@ use std::pin::Pin;
 use std::process::Stdio;
 use std::time::Duration;
 
+use anello::fs::File;
 use anello::io::AsyncFd;
 use anello::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream, pipe};
 use anello::process::Command;
+use anello::server::{DetachedStream, ListenerGroup};
 use anello::signal::{SignalKind, signal};
 use anello::{Runtime, spawn, time, yield_now};
 
@@ -39,6 +41,13 @@ fn assert_ended_by_shutdown(outer: &Runtime, inner: Runtime, futures: Vec<Waitin
     });
 }
 
+/// Fills all buffers up to the peer, which does not read.
+async fn fill(stream: &mut TcpStream) {
+    while poll_once(stream.write(&[7; 100_000])).await.is_some() {
+        yield_now().await;
+    }
+}
+
 #[test]
 fn tasks_that_wait_for_sockets_of_a_dropped_runtime_get_an_error() {
     on_every_driver_and_sim(|setup| {
@@ -57,10 +66,13 @@ fn tasks_that_wait_for_sockets_of_a_dropped_runtime_get_an_error() {
             let (mut four, peer_of_four): (TcpStream, TcpStream) = pair().await.unwrap();
             let (mut five, peer_of_five): (TcpStream, TcpStream) = pair().await.unwrap();
             for stream in [&mut four, &mut five] {
-                while poll_once(stream.write(&[7; 100_000])).await.is_some() {
-                    yield_now().await;
-                }
+                fill(stream).await;
             }
+            let full = TcpListener::builder().backlog(0).bind(ANY_PORT).unwrap();
+            let address = full.local_addr().unwrap();
+            let client = TcpStream::connect(address).await.unwrap();
+            let mut connecting = Box::pin(TcpStream::connect(address));
+            assert!(poll_once(&mut connecting).await.is_none());
             waiting!(futures,
                 "accept": async move { listener.accept().await.map(drop) },
                 "accept on Unix": async move { unix_listener.accept().await.map(drop) },
@@ -72,8 +84,9 @@ fn tasks_that_wait_for_sockets_of_a_dropped_runtime_get_an_error() {
                 "peek": async move { three.peek(&mut [0]).await.map(drop) },
                 "send": async move { four.write_all(&vec![7; LARGE]).await },
                 "flush": async move { five.flush().await },
+                "connect": async move { connecting.await.map(drop) },
             );
-            let streams = (peer, peer_of_two, peer_of_three, peer_of_four, peer_of_five);
+            let streams = (peer, peer_of_two, peer_of_three, peer_of_four, peer_of_five, full, client);
             (streams, peer_of_datagrams, directory)
         });
         assert_ended_by_shutdown(&outer, inner, futures);
@@ -106,6 +119,67 @@ fn tasks_that_wait_for_descriptors_of_a_dropped_runtime_get_an_error() {
         });
         assert_ended_by_shutdown(&outer, inner, futures);
         drop(peers);
+    });
+}
+
+/// The simulated driver has neither listener groups nor descriptors of its streams.
+#[test]
+fn tasks_that_hand_over_sockets_of_a_dropped_runtime_get_an_error() {
+    on_every_driver(|setup| {
+        let (outer, inner) = (setup.runtime(), setup.runtime());
+        let mut futures = Vec::new();
+        let target = outer.handle();
+        let peers = inner.block_on(async {
+            let group = ListenerGroup::<TcpListener>::new(vec![std::net::TcpListener::bind(ANY_PORT).unwrap()], 1);
+            let member = group.join(0);
+            let mut peers = Vec::new();
+            let mut full_stream = async || {
+                let (mut stream, peer): (TcpStream, TcpStream) = pair().await.unwrap();
+                fill(&mut stream).await;
+                peers.push(peer);
+                stream
+            };
+            let (mut file_sender, converted) = (full_stream().await, full_stream().await);
+            let (detached, moved) = (full_stream().await, full_stream().await);
+            let file = File::open("/proc/self/exe").await.unwrap();
+            let (mut unix, peer_of_unix) = UnixStream::pair().unwrap();
+            waiting!(futures,
+                "accept from group": async move { member.accept().await.map(drop) },
+                "send file": async move { file_sender.send_file(&file, 0, 1000).await.map(drop) },
+                "receive descriptors": async move { unix.recv_with_fds(&mut [0], &mut Vec::new()).await.map(drop) },
+                "convert": async move { converted.into_std().await.map(drop).map_err(|error| error.into_parts().0) },
+                "detach": async move {
+                    DetachedStream::detach(detached).await.map(drop).map_err(|error| error.into_parts().0)
+                },
+                "move": async move {
+                    let moving = moved.move_to(&target, |_| async {}).await;
+                    moving.map(drop).map_err(|error| error.into_parts().0)
+                },
+            );
+            (peers, peer_of_unix, group)
+        });
+        assert_ended_by_shutdown(&outer, inner, futures);
+        drop(peers);
+    });
+}
+
+/// The runtime that the member has joined on accepts for it, although another runtime has polled it first.
+#[test]
+fn member_accepts_on_the_runtime_on_which_it_has_joined() {
+    on_every_driver(|setup| {
+        let (outer, inner) = (setup.runtime(), setup.runtime());
+        let socket = std::net::TcpListener::bind(ANY_PORT).unwrap();
+        let address = socket.local_addr().unwrap();
+        let group = ListenerGroup::<TcpListener>::new(vec![socket], 1);
+        let member = inner.block_on(async { group.join(0) });
+        outer.block_on(async { assert!(poll_once(member.accept()).await.is_none()) });
+        inner.block_on(async {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            let mut server = member.accept().await.unwrap().unwrap();
+            client.write_all(b"ciao").await.unwrap();
+            assert_eq!(server.recv().await.unwrap().as_deref(), Some(&b"ciao"[..]));
+        });
+        drop((member, inner, outer));
     });
 }
 

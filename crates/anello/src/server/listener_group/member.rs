@@ -189,7 +189,7 @@ impl<L: GroupListener> GroupMember<L> {
 
     /// Attaches a connection that this member serves to the driver.
     fn attach(&self, accepted: AcceptedConnection) -> io::Result<Connection> {
-        let connection = Connection::import(accepted.connection.into_socket())?;
+        let connection = Connection::import(Rc::clone(&self.shared), accepted.connection.into_socket())?;
         // The connection may have been assigned to another member, which has left or has no room for it.
         let open_count = match accepted.open_count {
             Some(open_count) => Some(open_count.move_to(self.member)),
@@ -330,7 +330,7 @@ impl<L: GroupListener> GroupMember<L> {
         for socket in state.slots[self.member].sockets.clone() {
             let is_open = listeners.iter().any(|(open, _)| *open == socket);
             if let (false, Some(shared)) = (is_open, &state.sockets[socket]) {
-                let listener = Listener::import(shared.try_clone()?)?;
+                let listener = Listener::import(Rc::clone(&self.shared), shared.try_clone()?)?;
                 listener.set_accept_ahead(self.accepts_ahead.get());
                 if state.has_other(socket, self.member) {
                     listener.share();
