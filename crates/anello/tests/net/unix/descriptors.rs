@@ -5,7 +5,7 @@ use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 
-use anello::net::UnixStream;
+use anello::net::{UnixDatagram, UnixStream};
 use anello::{current_driver_metrics, spawn, yield_now};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
@@ -273,6 +273,8 @@ fn descriptors_that_cannot_be_opened_are_reported() {
                 let file = File::open("/dev/null").unwrap();
                 one.send_with_fds(b"three", &[file.as_fd(); 3]).await.unwrap();
                 other.readable().await.unwrap();
+                let (sender, receiver) = UnixDatagram::pair().unwrap();
+                sender.send_with_fds(b"datagram", &[file.as_fd(); 2]).await.unwrap();
                 let limit = getrlimit(Resource::Nofile);
                 setrlimit(Resource::Nofile, Rlimit { current: Some(100), ..limit }).unwrap();
                 let mut files = Vec::new();
@@ -286,6 +288,9 @@ fn descriptors_that_cannot_be_opened_are_reported() {
                     (&buffer[..info.bytes], fds.len(), info.are_fds_truncated),
                     (&b"three"[..], 1, true)
                 );
+                let info = receiver.recv_with_fds(&mut buffer, &mut fds).await.unwrap();
+                assert_eq!((info.bytes, fds.len()), (8, 1), "no descriptor is free");
+                assert!(info.are_fds_truncated && !info.is_truncated);
                 setrlimit(Resource::Nofile, limit).unwrap();
                 one.send_with_fds(b"two", &[file.as_fd(); 2]).await.unwrap();
                 assert_eq!(recv_with_fds(&mut other, &mut buffer).await.1.len(), 2);
