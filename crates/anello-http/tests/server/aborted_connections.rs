@@ -62,7 +62,9 @@ async fn read_until_closed(client: &mut Client) -> (Vec<u8>, Option<io::ErrorKin
 /// Returns the number of unsent bytes in the kernel for connections on this local port, including orphaned connections.
 fn kernel_send_queue_bytes(port: u16) -> u64 {
     let sockets = fs::read_to_string("/proc/net/tcp").expect("read socket table");
-    let queued_bytes = sockets.lines().skip(1).filter_map(|line| {
+    // The table can also contain tens of thousands of connections that other tests have closed.
+    let port_column = format!(":{port:04X} ");
+    let queued_bytes = sockets.lines().filter(|line| line.contains(&port_column)).filter_map(|line| {
         // Fields: number, local address, peer address, state, send queue:receive queue.
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (_, local_port) = fields[1].split_once(':').expect("address and port");
