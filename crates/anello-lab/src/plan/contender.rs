@@ -103,6 +103,9 @@ pub struct Contender {
     pub kind: Option<Kind>,
     /// Resources that an HTTP server can serve. Empty for other servers, or if unknown.
     pub serves: Vec<Serves>,
+    /// `true` if the command is part of a preset or of a peer, and `false` if the user has written it. A predefined server
+    /// that exits instead of starting does not end the run: the machine lacks something, such as io_uring in a container.
+    pub is_predefined: bool,
     /// `true` if an HTTP server supports TLS through `--tls-cert FILE` and `--tls-key FILE`.
     pub takes_tls: bool,
     /// Name of the contender that differs from this one only in the property under test.
@@ -205,6 +208,7 @@ impl Contender {
         Contender {
             role,
             driver: Some(driver.to_owned()),
+            is_predefined: true,
             version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             built_with: Some("Rust".to_owned()),
             ..Contender::new(name, executable, &[words, &["--addr", "127.0.0.1:0"]].concat())

@@ -123,8 +123,10 @@ pub enum MachineError {
         /// Error returned by the operating system.
         error: io::Error,
     },
-    /// The process exited early or printed no valid ready line. Contains a description with the last lines of its
-    /// standard error.
+    /// The process exited before it was ready. Contains its exit status and the last lines of its standard error.
+    #[error("{0}")]
+    Exited(String),
+    /// The process printed no valid ready line. Contains a description with the last lines of its standard error.
     #[error("{0}")]
     NotReady(String),
     /// The resource usage of a process could not be read.

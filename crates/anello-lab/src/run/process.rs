@@ -161,7 +161,7 @@ impl ServerProcess {
             Err(RecvTimeoutError::Disconnected) => {
                 let rest = deadline.saturating_duration_since(Instant::now());
                 if let Some(exit) = self.exit_description(rest) {
-                    return Err(MachineError::NotReady(exit));
+                    return Err(MachineError::Exited(exit));
                 }
                 "closed its output before printing the ready line".to_owned()
             }

@@ -66,7 +66,8 @@ pub struct RunArguments {
     #[arg(long)]
     pub skip_checks: bool,
     /// Measure the other contenders if one cannot be started for its check, and report it; by default, the run then
-    /// ends at this check.
+    /// ends at this check. Servers of anello and of peers that exit, such as those on io_uring in a container without
+    /// it, never end the run.
     #[arg(long)]
     pub keep_going: bool,
     /// Additional server to compare, as a command with arguments separated by spaces; can be repeated. The server

@@ -186,6 +186,7 @@ impl Peer {
             arguments.extend(contender.arguments.iter().map(String::as_str));
             Contender {
                 driver: Some(contender.driver.to_string()),
+                is_predefined: true,
                 version: Some(built.version.clone()),
                 commit: origin.library_commit.clone(),
                 library_checksum: origin.library_checksum.clone(),

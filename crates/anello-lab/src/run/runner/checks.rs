@@ -26,7 +26,8 @@ struct PlannedChecks {
 
 impl Runner<'_> {
     /// Checks all contenders, once per run. A contender that fails is excluded from the run. One that cannot be started
-    /// ends the run, unless the run keeps going: it is usually a mistake in its command.
+    /// ends the run, unless the run keeps going: it is usually a mistake in its command. A predefined command has none, so
+    /// one that exits is excluded, too.
     pub(super) fn check_all(&mut self) -> Result<(), RunError> {
         if !self.config.check {
             return Ok(());
@@ -115,8 +116,11 @@ impl Runner<'_> {
             return Err(error.into());
         }
         let (what, consequence) = (error.to_string(), Consequence::SkippedPass);
-        if !self.config.keep_going {
-            let contender = self.config.contenders[index].name.clone();
+        let contender = &self.config.contenders[index];
+        // Whether a process on another host has exited is not known.
+        let has_exited = matches!(error, MachineError::Exited(_) | MachineError::Host(_));
+        if !self.config.keep_going && !(contender.is_predefined && has_exited) {
+            let contender = contender.name.clone();
             return Err(RunError::Contender(Failure { contender, cell: None, pass: 0, what, consequence }));
         }
         // The contender cannot be checked and is therefore not measured, even if a later start would succeed.

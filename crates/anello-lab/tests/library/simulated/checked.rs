@@ -82,6 +82,18 @@ fn start_failure_during_check_ends_run_unless_it_keeps_going() {
     assert!(error.to_string().contains("first start fails") && checked == 0, "{error}");
 }
 
+/// In a container, for example, the servers on io_uring exit.
+#[test]
+fn predefined_server_that_exits_does_not_end_run() {
+    let mut config = config("late");
+    config.contenders[2].is_predefined = true;
+    let result = part(&config, &simulation("late", Fault::CannotStartOnce), usize::MAX).unwrap();
+    assert!(checks_of(&result).contains(&("late", "start", false)));
+    assert!(result.slices.iter().any(|slice| slice.contender == 0));
+    assert!(result.slices.iter().all(|slice| slice.contender != 2));
+    assert!(result.failures[0].what.contains("first start fails"), "{:?}", result.failures);
+}
+
 /// Disk workers have no clients, so that starting them is their only check.
 #[test]
 fn disk_workers_are_started_before_measurement() {

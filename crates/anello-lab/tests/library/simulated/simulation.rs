@@ -477,11 +477,11 @@ impl Machine for Simulation {
             .get_mut(name)
             .ok_or_else(|| not_ready(format!("cannot start {name}: no such program")))?;
         if let Fault::CannotStart(reason) = &server.fault {
-            return Err(not_ready(format!("exited with status 1: {reason}")));
+            return Err(MachineError::Exited(format!("exited with status 1: {reason}")));
         }
         if server.fault == Fault::CannotStartOnce {
             server.fault = Fault::None;
-            return Err(not_ready("exited with status 1: first start fails"));
+            return Err(MachineError::Exited("exited with status 1: first start fails".to_owned()));
         }
         if server.fault == Fault::StartsOnce {
             server.fault = Fault::CannotStart("starts only once".to_owned());
