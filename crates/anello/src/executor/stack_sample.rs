@@ -3,11 +3,13 @@
 //! A signal makes the thread copy its registers and its stack to static memory. The caller then unwinds the copy and looks
 //! up the names of the functions, which needs locks and memory that the interrupted thread may be using.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::io;
-use std::mem::zeroed;
+use std::mem::{ManuallyDrop, zeroed};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -54,6 +56,15 @@ static SAMPLE: Sample = Sample {
 /// The signal whose handler is [`on_signal`], or 0 before the first backtrace.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
+/// Locked while a copy is unwound and named, which locks the loader's list of modules and the crate `backtrace`. A thread
+/// that forks locks it, too: in the child, locks of a thread that does not exist there would never be released.
+static UNWINDING: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    /// The lock of [`UNWINDING`] while this thread forks. Without a destructor, so that a thread can fork while it exits.
+    static FORKING: Cell<Option<ManuallyDrop<MutexGuard<'static, ()>>>> = const { Cell::new(None) };
+}
+
 /// Returns the functions that a thread of this process is executing, innermost first, one per line, up to the one whose
 /// stack frame contains `stack_end`. Called by one thread at a time.
 ///
@@ -92,6 +103,7 @@ pub(super) fn backtrace_of(target: Pid, stack_end: usize) -> Result<String, Stri
     let registers = SAMPLE.registers.each_ref().map(|register| register.load(Ordering::Relaxed));
     let words = &SAMPLE.stack[..SAMPLE.stack_words.load(Ordering::Relaxed)];
     let stack = StackCopy { address: registers[STACK_POINTER], words };
+    let _unwinding = lock_unwinding();
     Ok(named(&unwind(&registers, SAMPLE.instruction.load(Ordering::Relaxed), &stack)))
 }
 
@@ -103,8 +115,30 @@ fn installed_signal() -> Result<c_int, String> {
     }
     let signal = (libc::SIGRTMIN()..=libc::SIGRTMAX()).rev().find(|&signal| install_handler(signal));
     let signal = signal.ok_or("all real-time signals have handlers")?;
+    // SAFETY: has no preconditions. The functions do not unwind, and a child inherits them. The only error is a lack of
+    // memory: a child that is forked during a backtrace then cannot have backtraces of its own.
+    _ = unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork_in_child)) };
     SIGNAL.store(signal, Ordering::Relaxed);
     Ok(signal)
+}
+
+fn lock_unwinding() -> MutexGuard<'static, ()> {
+    UNWINDING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until no other thread holds the locks that a backtrace needs.
+extern "C" fn before_fork() {
+    FORKING.set(Some(ManuallyDrop::new(lock_unwinding())));
+}
+
+extern "C" fn after_fork() {
+    FORKING.take().map(ManuallyDrop::into_inner);
+}
+
+extern "C" fn after_fork_in_child() {
+    // The thread that was making a copy does not exist in the child.
+    SAMPLE.state.store(IDLE, Ordering::Relaxed);
+    after_fork();
 }
 
 /// Returns `false` if the signal has a handler.
