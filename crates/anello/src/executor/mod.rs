@@ -30,6 +30,7 @@ mod mailbox;
 mod measure;
 mod metrics;
 mod origin;
+mod own_thread;
 pub(crate) mod page_cache;
 mod pin_watch;
 mod random;

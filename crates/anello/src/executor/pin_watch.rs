@@ -16,7 +16,8 @@ use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 use super::affinity::only;
 use super::handle::Handle;
-use crate::driver::{OwnerProcess, log_event};
+use super::own_thread::OwnThread;
+use crate::driver::log_event;
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -33,8 +34,7 @@ pub(super) struct Pin {
 pub(super) struct PinWatch {
     /// `None` after the drop has started.
     stop: Option<mpsc::Sender<()>>,
-    thread: Option<thread::JoinHandle<()>>,
-    process: OwnerProcess,
+    thread: Option<OwnThread<()>>,
 }
 
 impl PinWatch {
@@ -52,18 +52,14 @@ impl PinWatch {
         if let Err(error) = &thread {
             log_event!(WARN, %error, "cannot watch the CPU affinity of the workers");
         }
-        Some(Self { stop: Some(stop), thread: Some(thread.ok()?), process: OwnerProcess::current() })
+        Some(Self { stop: Some(stop), thread: Some(OwnThread::new(thread.ok()?)) })
     }
 }
 
 impl Drop for PinWatch {
     fn drop(&mut self) {
         drop(self.stop.take());
-        if !self.process.is_current() {
-            // A forked child process has no such thread.
-            return std::mem::forget(self.thread.take());
-        }
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+        if let Some(Err(_)) = self.thread.take().and_then(OwnThread::join) {
             log_event!(ERROR, "the thread that watches the CPU affinity of the workers panicked");
         }
     }

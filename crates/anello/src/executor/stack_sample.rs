@@ -117,7 +117,7 @@ fn installed_signal() -> Result<c_int, String> {
     let signal = signal.ok_or("all real-time signals have handlers")?;
     // SAFETY: has no preconditions. The functions do not unwind, and a child inherits them. The only error is a lack of
     // memory: a child that is forked during a backtrace then cannot have backtraces of its own.
-    _ = unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork_in_child)) };
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork_in_child)) };
     SIGNAL.store(signal, Ordering::Relaxed);
     Ok(signal)
 }

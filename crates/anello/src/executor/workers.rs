@@ -17,6 +17,7 @@ use super::affinity::pin_thread;
 use super::context::flush_wakes_before_blocking;
 use super::handle::Handle;
 use super::join::JoinHandle;
+use super::own_thread::OwnThread;
 use super::pin_watch::{Pin, PinWatch};
 use super::runtime::Runtime;
 use super::runtime_builder::RuntimeBuilder;
@@ -32,7 +33,7 @@ use crate::driver::{catch_and_log_panic, log_event, log_span, raw_os_error, with
 /// ```
 #[derive(Debug)]
 pub struct Workers<T> {
-    threads: Vec<thread::JoinHandle<io::Result<T>>>,
+    threads: Vec<OwnThread<io::Result<T>>>,
     handles: Vec<Handle>,
     /// `None` if no worker is pinned.
     _pin_watch: Option<PinWatch>,
@@ -277,7 +278,7 @@ impl WorkersBuilder {
                     false => Err(io::Error::other("another worker failed to start")),
                 }
             };
-            threads.push(thread::Builder::new().name(format!("anello-{index}")).spawn(run)?);
+            threads.push(OwnThread::new(thread::Builder::new().name(format!("anello-{index}")).spawn(run)?));
         }
         // From now on, only workers that have not reported yet hold senders, so `recv` fails if one of them panics.
         drop(report);
@@ -422,12 +423,16 @@ impl<T> Workers<T> {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if a worker panicked.
+    /// Returns an error if a worker panicked, or in a forked child process, which has no workers.
     pub fn join(mut self) -> io::Result<Vec<T>> {
         flush_wakes_before_blocking();
-        let panicked = "a worker panicked (see the panic message on stderr)";
-        let results: Vec<_> = self.threads.drain(..).map(thread::JoinHandle::join).collect();
-        results.into_iter().map(|result| result.map_err(|_| io::Error::other(panicked))?).collect()
+        let results: Vec<_> = self.threads.drain(..).map(OwnThread::join).collect();
+        let output = |result: Option<thread::Result<io::Result<T>>>| match result {
+            Some(Ok(output)) => output,
+            Some(Err(_)) => Err(io::Error::other("a worker panicked (see the panic message on stderr)")),
+            None => Err(io::Error::other("the workers run in the parent of this process (join them there)")),
+        };
+        results.into_iter().map(output).collect()
     }
 }
 
@@ -435,7 +440,7 @@ impl<T> Drop for Workers<T> {
     fn drop(&mut self) {
         catch_and_log_panic("waker panicked before workers were joined", flush_wakes_before_blocking);
         for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
+            if let Some(Err(_)) = thread.join() {
                 log_event!(ERROR, "a worker panicked");
             }
         }

@@ -11,6 +11,7 @@ use anello::event_loop::Events;
 use anello::fs::File;
 use anello::net::{TcpListener, TcpStream, UdpSocket, UnixListener};
 use anello::signal::{SignalKind, signal};
+use anello::sync::CancellationToken;
 use anello::{Workers, fs, spawn, spawn_blocking, time, yield_now};
 use rustix::process::{Signal, kill_process};
 
@@ -51,7 +52,11 @@ fn child_drops_objects_of_its_parent_without_effect() {
             });
             let mut event_loop = event_loops::open(setup);
             event_loops::pair(&mut event_loop);
-            let workers = Workers::builder().unpinned_workers(1).start(|_| async {}).unwrap();
+            let stop = CancellationToken::new();
+            let stopped = stop.clone();
+            let workers =
+                Workers::builder().unpinned_workers(1).start(move |_| stopped.clone().cancelled_owned());
+            let workers = workers.unwrap();
             // In the child, the objects are dropped in several orders.
             for is_runtime_first in [true, false] {
                 if let Some(child) = fork() {
@@ -63,8 +68,13 @@ fn child_drops_objects_of_its_parent_without_effect() {
                 let dropped = catch_unwind(AssertUnwindSafe(|| {
                     if is_runtime_first { drop((runtime, objects)) } else { drop((objects, runtime)) }
                 }));
-                drop(workers);
-                exit_child(dropped.is_ok());
+                let is_refused = if is_runtime_first {
+                    workers.join().is_err()
+                } else {
+                    drop(workers);
+                    true
+                };
+                exit_child(dropped.is_ok() && is_refused);
             }
             event_loop.turn(&mut Events::new(), Some(Duration::ZERO)).unwrap();
             runtime.block_on(async {
@@ -79,6 +89,7 @@ fn child_drops_objects_of_its_parent_without_effect() {
                 udp.send_to(b"ciao", udp.local_addr().unwrap()).await.unwrap();
                 assert_eq!(udp.recv_from(&mut [0; 9]).await.unwrap().0, 4);
             });
+            stop.cancel();
             workers.join().unwrap();
         });
     });
