@@ -119,7 +119,7 @@ impl Runner<'_> {
         let contender = &self.config.contenders[index];
         // Whether a process on another host has exited is not known.
         let has_exited = matches!(error, MachineError::Exited(_) | MachineError::Host(_));
-        if !self.config.keep_going && !(contender.is_predefined && has_exited) {
+        if !(self.config.keep_going || contender.is_predefined && has_exited) {
             let contender = contender.name.clone();
             return Err(RunError::Contender(Failure { contender, cell: None, pass: 0, what, consequence }));
         }
