@@ -101,6 +101,12 @@ impl BodyEncoder {
         self.framing != ResponseFraming::None
     }
 
+    /// Returns `true` if the head states a length and all of these bytes have been written.
+    #[inline]
+    pub(crate) fn has_written_length(&self) -> bool {
+        matches!(self.framing, ResponseFraming::Length(_)) && self.left == 0
+    }
+
     /// Returns `true` if another response can follow on this connection.
     ///
     /// ```

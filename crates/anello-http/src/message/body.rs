@@ -207,7 +207,7 @@ impl Body {
     }
 
     /// Creates a body like [`stream`](Self::stream), with a known length in bytes. If the stream yields more or fewer
-    /// bytes, the connection is closed.
+    /// bytes, the connection is closed. The message ends with the last byte: a stream that is then pending is dropped.
     ///
     /// ```
     /// # anello::example! {

@@ -472,6 +472,8 @@ impl<W: Sender> Output<W> {
             let buffered = poll_fn(|context| Poll::Ready(self.buffer_chunks(encoder, &mut chunks, context)));
             let chunk = match buffered.await? {
                 Poll::Ready(chunk) => chunk,
+                // The message has ended, whether or not the stream ever does.
+                Poll::Pending if encoder.has_written_length() => return Ok(()),
                 Poll::Pending => {
                     // The buffered data is sent before the task waits for the next chunk.
                     self.flush().await?;

@@ -220,13 +220,18 @@ impl ResponseSender {
         end: StreamEnd,
     ) -> Result<(), StreamError> {
         let mut left = end.length();
+        let has_trailers = matches!(end, StreamEnd::With(_));
         let trailers = loop {
             // At most one chunk is taken before the client accepts it: the end of the body needs no window.
             let chunk = poll_fn(|context| {
                 if let Poll::Ready(error) = self.poll_cancelled(stream, context) {
                     return Poll::Ready(Err(error));
                 }
-                next_chunk(&mut chunks, context).map(|chunk| chunk.transpose().map_err(handler_error))
+                match next_chunk(&mut chunks, context) {
+                    // The message has ended, whether or not the stream ever does.
+                    Poll::Pending if left == Some(0) && !has_trailers => Poll::Ready(Ok(None)),
+                    next => next.map(|chunk| chunk.transpose().map_err(handler_error)),
+                }
             });
             let Some(chunk) = chunk.await? else {
                 break if let StreamEnd::With(trailers) = end {

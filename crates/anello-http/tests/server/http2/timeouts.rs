@@ -10,6 +10,7 @@ use anello_http::h1::{FieldBlock, FieldName};
 use anello_http::{Body, Request, RequestBodyError, Response, ServerOptions};
 use anello_test::{run_on_each, simulated_drivers};
 use bytes::Bytes;
+use futures_util::StreamExt;
 use h2::Reason;
 use tracing::Level;
 
@@ -169,6 +170,9 @@ fn body_of_the_size_of_the_window_ends() {
                 "/bytes" => bytes.into(),
                 "/stream" => Body::stream(chunks),
                 "/length" => Body::stream_with_length(WINDOW as u64, chunks),
+                "/pending" => {
+                    Body::stream_with_length(WINDOW as u64, chunks.chain(futures_util::stream::pending()))
+                }
                 _ => Body::stream_with_trailers(chunks, || {
                     let mut fields = FieldBlock::default();
                     fields.push(FieldName::constant("Checksum"), b"17").expect("valid field");
@@ -176,7 +180,7 @@ fn body_of_the_size_of_the_window_ends() {
                 }),
             })
         });
-        for path in ["/bytes", "/stream", "/length", "/trailers"] {
+        for path in ["/bytes", "/stream", "/length", "/pending", "/trailers"] {
             let mut client = Client::connect_with(address, &h2::client::Builder::new()).await;
             let (response, _) = client.start(request("GET", path), true).await;
             let mut body = response.await.expect("head").into_body();

@@ -2,7 +2,7 @@
 
 use super::*;
 use anello_test::{main_drivers_and_sim, run_on_each, simulated_drivers, smallest};
-use futures_util::stream::once;
+use futures_util::stream::{StreamExt, once};
 
 #[test]
 fn reads_bodies_with_content_length_and_chunked() {
@@ -192,6 +192,24 @@ fn streams_are_sent_and_failures_truncate_response() {
                 text.starts_with("HTTP/1.1 200 OK\r\n") && !text.ends_with("0\r\n\r\n"),
                 "{path}: {text}"
             );
+        }
+    });
+}
+
+/// The message ends with its last byte: the next request is not delayed by a stream that does not end.
+#[test]
+fn body_of_known_length_ends_although_its_stream_is_pending() {
+    run_on_each(main_drivers_and_sim(), async |_| {
+        let (_server, address) = serve(ServerOptions::default(), async |request: Request| {
+            let parts = stream_of_items([Ok(Bytes::from_static(b"ten ")), Ok(Bytes::from_static(b"bytes."))]);
+            let length = if request.path() == "/empty" { 0 } else { 10 };
+            let chunks = parts.take(length as usize).chain(futures_util::stream::pending());
+            Response::new(200).with_body(Body::stream_with_length(length, chunks))
+        });
+        let mut client = Client::connect(address).await;
+        for _ in 0..3 {
+            assert_eq!(client.get("/empty").await.text(), "");
+            assert_eq!(client.get("/").await.text(), "ten bytes.");
         }
     });
 }
