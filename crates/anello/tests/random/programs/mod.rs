@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 
 use anello::net::{Chunk, TcpListener};
 use anello::time::sleep;
-use anello::{DriverKind, JoinHandle, Runtime, spawn, yield_now};
+use anello::{DriverKind, JoinHandle, Runtime, ZeroCopy, spawn, yield_now};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
 use self::hostile::Hostility;
@@ -179,7 +179,9 @@ fn run_with_peers(seed: u64, setup: &Setup) {
             }
         }
     }
-    if world.leaked.get() == Leaked::Nothing {
+    // The memory of a zero-copy send that a slow peer acknowledges too late is never freed: the kernel can still use it.
+    let may_keep_memory = matches!(setup.options.zero_copy, ZeroCopy::Always { .. });
+    if world.leaked.get() == Leaked::Nothing && !may_keep_memory {
         expect_all_dropped(&world.hostility);
     }
 }
