@@ -437,7 +437,11 @@ mod tests {
 
     proptest! {
         // A case inserts and removes thousands of entries.
-        #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            cases: if cfg!(miri) { 1 } else { ProptestConfig::default().cases / 4 },
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
 
         /// Compares tables of several pages with a map.
         #[test]
