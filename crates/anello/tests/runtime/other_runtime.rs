@@ -124,7 +124,7 @@ fn tasks_that_wait_for_descriptors_of_a_dropped_runtime_get_an_error() {
     });
 }
 
-/// The simulated driver has neither listener groups nor descriptors of its streams.
+/// On the simulated driver, streams have no descriptors.
 #[test]
 fn tasks_that_hand_over_sockets_of_a_dropped_runtime_get_an_error() {
     on_every_driver(|setup| {

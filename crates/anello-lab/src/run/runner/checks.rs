@@ -117,7 +117,7 @@ impl Runner<'_> {
         }
         let (what, consequence) = (error.to_string(), Consequence::SkippedPass);
         let contender = &self.config.contenders[index];
-        // Whether a process on another host has exited is not known.
+        // An error on another host does not show the difference.
         let has_exited = matches!(error, MachineError::Exited(_) | MachineError::Host(_));
         if !(self.config.keep_going || contender.is_predefined && has_exited) {
             let contender = contender.name.clone();
