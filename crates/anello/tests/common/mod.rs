@@ -254,3 +254,9 @@ pub async fn poll_at_most<F: Future>(polls: usize, future: F) -> Option<F::Outpu
     })
     .await
 }
+
+/// Returns a set-up whose runtimes and event loops wait until peers that read have acknowledged zero-copy sends, however
+/// slow the machine is.
+pub fn with_long_ack_timeout(setup: &Setup) -> Setup {
+    setup.with(|options| options.testing.zero_copy_ack_timeout = hang_timeout())
+}

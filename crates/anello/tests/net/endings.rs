@@ -294,6 +294,7 @@ fn peer_is_reset_when_runtime_ends_before_everything_is_sent() {
 #[test]
 fn runtime_that_ends_sends_everything_to_a_peer_that_reads() {
     on_every_driver(|setup| {
+        let setup = &with_long_ack_timeout(setup);
         let runtime = setup.builder().drain_timeout(Duration::from_secs(3600)).build().unwrap();
         let (stream, accepted, peer) = filled(&runtime);
         let peer = std::thread::spawn(|| read_to_end(peer));
@@ -387,6 +388,7 @@ fn peer_is_reset_when_thread_ends_before_everything_is_sent() {
 #[test]
 fn thread_that_ends_sends_everything_to_a_peer_that_reads() {
     on_every_driver(|setup| {
+        let setup = &with_long_ack_timeout(setup);
         for (way, end) in THREAD_ENDS {
             let listener = StdListener::bind(ANY_PORT).unwrap();
             let address = listener.local_addr().unwrap();
@@ -471,6 +473,7 @@ fn peer_of_event_loop_that_discards_accepted_bytes_is_reset() {
 #[test]
 fn event_loop_that_shuts_down_sends_everything_to_a_peer_that_reads() {
     on_every_driver(|setup| {
+        let setup = &with_long_ack_timeout(setup);
         for is_closed in [false, true] {
             let mut event_loop = event_loops::open(setup);
             let (stream, accepted, peer) = filled_in_loop(&mut event_loop);

@@ -84,9 +84,6 @@ const MAX_SEND_BYTES: usize = 1 << 30;
 /// Maximum time for the kernel to complete cancelled operations. Only a faulty kernel takes this long.
 const SHUTDOWN_TIMEOUT_NS: u64 = 10_000_000_000;
 
-/// Maximum time that shutdown waits for peers to acknowledge zero-copy sends on connections that are already closed.
-const ZERO_COPY_ACK_TIMEOUT_NS: u64 = 100_000_000;
-
 #[derive(Debug)]
 pub(crate) struct Proactor<K: CompletionKernel> {
     pub(crate) kernel: K,
@@ -363,7 +360,9 @@ impl<K: CompletionKernel> Proactor<K> {
             return Err(io::ErrorKind::TimedOut.into());
         }
         self.leak_files_in_doubt();
-        let ack_deadline_ns = self.kernel.sockets().now_ns().saturating_add(ZERO_COPY_ACK_TIMEOUT_NS);
+        let ack_timeout_ns =
+            u64::try_from(self.limits.testing.zero_copy_ack_timeout.as_nanos()).unwrap_or(u64::MAX);
+        let ack_deadline_ns = self.kernel.sockets().now_ns().saturating_add(ack_timeout_ns);
         if !self.turn_until(ack_deadline_ns, wakes, |this| this.zero_copy_sends.len() == 0)? {
             // The kernel may retransmit the data, so the memory must stay unchanged until the peer has acknowledged it.
             for key in self.zero_copy_sends.keys() {

@@ -234,6 +234,9 @@ pub struct TestOptions {
     pub deferred_send_threshold_edges: usize,
     /// Minimum time without progress after which a released stream is aborted.
     pub linger: Duration,
+    /// Maximum time that shutdown waits for peers to acknowledge zero-copy sends on connections that are already closed.
+    /// The memory of later ones is never freed.
+    pub zero_copy_ack_timeout: Duration,
     /// Kernel features to disable, as if the kernel were older.
     pub disabled_features: DisabledFeatures,
 }
@@ -246,6 +249,7 @@ impl Default for TestOptions {
             initial_receive_buffers: 64,
             deferred_send_threshold_edges: 8,
             linger: Duration::from_secs(30),
+            zero_copy_ack_timeout: Duration::from_millis(100),
             disabled_features: DisabledFeatures::default(),
         }
     }

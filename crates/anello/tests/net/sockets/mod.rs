@@ -19,7 +19,7 @@ use socket2::SockRef;
 
 use crate::common::{
     ANY_PORT, TURNS, assert_same_bytes, hang_timeout, on_both_drivers, on_every_driver,
-    on_every_driver_and_sim, pair, pattern, poll_at_most,
+    on_every_driver_and_sim, pair, pattern, poll_at_most, with_long_ack_timeout,
 };
 
 /// Returns a runtime stream and the standard-library stream connected to it. The latter has read and write timeouts.
@@ -55,6 +55,7 @@ fn accepted_bytes_are_sent_when_block_on_returns() {
 #[test]
 fn dropping_runtime_delivers_accepted_bytes() {
     on_every_driver(|setup| {
+        let setup = &with_long_ack_timeout(setup);
         let runtime = setup.builder().drain_timeout(Duration::from_secs(30)).build().unwrap();
         let message = pattern(2, 8 << 20);
         let (held, peer) = runtime.block_on(async {

@@ -10,7 +10,7 @@ use crate::driver::kernel::op::Completion;
 use crate::driver::kernel::token::{Kind, Token};
 use crate::driver::memory::key::Key;
 use crate::driver::proactor::stream::{Connect, HangupPoll, Receiving, Sending, Stream};
-use crate::driver::proactor::{Proactor, RecoveryCancels, ZERO_COPY_ACK_TIMEOUT_NS, cancellation_of};
+use crate::driver::proactor::{Proactor, RecoveryCancels, cancellation_of};
 use crate::driver::settings::sim_options::SimOptions;
 use crate::driver::sim::{SimCompletion, SimNetwork, SimSocket};
 use crate::driver::sockets::{Family, FileRange, Sockets};
@@ -51,7 +51,8 @@ fn shutdown_resets_only_streams_with_unsent_bytes() {
         let start_ns = pair.proactor.kernel.sockets().now_ns();
         pair.proactor.shut_down(&mut WakeQueue::default()).unwrap();
         let network = pair.proactor.kernel.sockets_mut();
-        assert!(network.now_ns() - start_ns < ZERO_COPY_ACK_TIMEOUT_NS, "no zero-copy send is in flight");
+        let timeout_ns = options.testing.zero_copy_ack_timeout.as_nanos();
+        assert!(u128::from(network.now_ns() - start_ns) < timeout_ns, "no zero-copy send is in flight");
         let end = loop {
             match network.receive(&peer, &mut [0; 8]) {
                 Ok(1..) => {}
